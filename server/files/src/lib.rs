@@ -1,0 +1,27 @@
+//! Dormouse's engines, as pure thought: what a path, a file and a revision are, and what stat, read, list, search and
+//! patch do with them.
+//!
+//! Nothing here makes a system call, knows the wire, or has a clock: bytes come from a [`tree::Tree`], answers go into a
+//! [`budget::Sink`], and time is asked of a [`budget::Budget`]. So every engine can be fuzzed, replayed and tested
+//! against a model.
+//!
+//! Nouns: [`path`], [`meta`], [`revision`], [`tree`], [`budget`], [`limits`], [`error`], [`lines`].
+//! Verbs: [`stat`], [`read`], [`list`], [`search`], [`patch`], and [`change`] for the rest of the changes.
+
+pub mod budget;
+pub mod change;
+pub mod error;
+pub mod limits;
+pub mod lines;
+pub mod list;
+pub mod meta;
+pub mod patch;
+pub mod path;
+pub mod read;
+pub mod revision;
+pub mod search;
+pub mod stat;
+pub mod tree;
+pub mod walk;
+
+pub use error::Fault;

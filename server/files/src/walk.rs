@@ -1,0 +1,1 @@
+//! What a path means in a tree: names from the root down, and where symbolic links lead.

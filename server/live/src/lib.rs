@@ -1,0 +1,7 @@
+//! Directory workspaces: a directory of this host, read through confined descriptors and changed durably and exactly once.
+
+pub mod tree;
+pub mod workspace;
+
+pub use tree::LiveTree;
+pub use workspace::{LiveLimits, OpenError, StagedWrite, Workspace, WriteBegin};
