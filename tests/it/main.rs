@@ -1,1 +1,4 @@
-fn main() {}
+//! The whole product from outside, a file a subject. See `tests/run` for how all of it is run.
+
+mod conformance;
+mod tidy;

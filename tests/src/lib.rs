@@ -1,1 +1,15 @@
-//! x
+//! Dormouse from outside: what the tests of the whole product stand on.
+//!
+//! - [`world`]: an agent on loopback, the real binary in a process of its own.
+//! - [`fixture`]: a small tree that holds one of everything.
+//! - [`image`]: ext4 images of a tree, made by e2fsprogs without root.
+//! - [`suite`]: one story, told by a live directory, a disk image and a remote client alike.
+//! - [`oracle`]: what the kernel sees of a mounted copy.
+//! - [`skip`]: a test that cannot run here says so, and is counted.
+
+pub mod fixture;
+pub mod image;
+pub mod oracle;
+pub mod skip;
+pub mod suite;
+pub mod world;
