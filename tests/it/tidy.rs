@@ -183,3 +183,16 @@ fn only_the_edge_makes_statuses_and_only_the_lane_spawns_blocking() {
         }
     }
 }
+
+#[test]
+fn every_reason_is_explained() {
+    let page = fs::read_to_string(root().join("docs/reasons.md")).expect("the page is there");
+    let explained: BTreeSet<_> = page.lines().filter_map(|line| line.strip_prefix("| ")?.split(' ').next()).collect();
+    let reasons = (1..100).filter_map(|number| dormouse_proto::files::v1::ErrorReason::try_from(number).ok());
+    let mut count = 0;
+    for reason in reasons {
+        assert!(explained.contains(reason.wire_name()), "docs/reasons.md does not explain {}", reason.wire_name());
+        count += 1;
+    }
+    assert!(count > 40, "the reasons are found");
+}
