@@ -31,6 +31,7 @@ const WALLS: &[(&str, &[&str])] = &[
             "thiserror",
         ],
     ),
+    ("dormouse-map", &["memmap2", "rustix"]),
     ("dormouse-lease", &["libc"]),
     ("dormouse-live", &["bytes", "crc32c", "dormouse-files", "dormouse-lease", "nix", "sha2", "thiserror"]),
     ("dormouse-disk", &["crc32c", "dormouse-files", "imago", "nix", "sha2", "thiserror"]),
