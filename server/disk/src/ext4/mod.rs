@@ -10,6 +10,7 @@ pub(crate) mod directory;
 pub(crate) mod extents;
 pub(crate) mod fields;
 pub(crate) mod group;
+pub(crate) mod hash;
 pub(crate) mod htree;
 pub(crate) mod indirect;
 pub(crate) mod inline;

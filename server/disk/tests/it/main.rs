@@ -3,5 +3,6 @@
 //! mount) the test says so and still reads everything.
 
 mod compare;
+mod directories;
 mod image;
 mod layout;
