@@ -5,4 +5,5 @@
 mod compare;
 mod directories;
 mod image;
+mod journal;
 mod layout;
