@@ -98,6 +98,8 @@ impl OpenError {
             TreeError::Unavailable { what } => Self::Unavailable { what },
             TreeError::Corrupt { what } => Self::Corrupt { what },
             TreeError::Io(source) => Self::Io { path: path.to_owned(), source },
+            // Nothing else is bounded while a disk is opened.
+            TreeError::OverLimit { limit, .. } => Self::OverlayTooLarge { limit_bytes: limit },
             other => Self::Corrupt { what: other.to_string() },
         }
     }

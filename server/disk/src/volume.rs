@@ -170,11 +170,11 @@ impl Volume {
         if needs_recovery && unsealed == Unsealed::Never {
             return Err(OpenError::Unavailable { what: "needs_recovery".to_owned() });
         }
-        if needs_recovery {
-            return Err(OpenError::Unavailable { what: "needs_recovery".to_owned() });
-        }
         let consistency = if needs_recovery { Consistency::Crash } else { Consistency::Exact };
-        let file_system = Ext4::new(Arc::clone(&source), superblock, limits);
+        let mut file_system = Ext4::new(Arc::clone(&source), superblock, limits);
+        if needs_recovery {
+            file_system.replay().map_err(|error| OpenError::from_tree(error, &path))?;
+        }
         let volume = Self { file_system, source, stamp, superblock: bytes, needs_recovery, consistency };
         // A disk whose root cannot be read answers nothing: say so now.
         volume.file_system.root().map_err(|error| OpenError::from_tree(error, &path))?;

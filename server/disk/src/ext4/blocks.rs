@@ -15,7 +15,11 @@ use std::{
 
 use dormouse_files::tree::TreeError;
 
-use super::{corrupt, superblock::Superblock};
+use super::{
+    corrupt,
+    journal::{Copied, MAGIC},
+    superblock::Superblock,
+};
 use crate::{BlockSource, DiskLimits};
 
 const SHARD_COUNT: usize = 16;
@@ -75,7 +79,7 @@ pub(crate) struct Blocks {
     block_bytes: u32,
     first: u64,
     count: u64,
-    overlay: BTreeMap<u64, Box<[u8]>>,
+    overlay: BTreeMap<u64, Copied>,
     shards: Vec<Mutex<Shard>>,
     shard_block_count_max: usize,
 }
@@ -94,19 +98,21 @@ impl Blocks {
         }
     }
 
-    pub(crate) fn block_bytes(&self) -> u32 {
-        self.block_bytes
+    /// Length in bytes of what holds the file system.
+    pub(crate) fn disk_bytes(&self) -> u64 {
+        self.source.len()
     }
 
-    /// Lays the blocks of a replayed journal over the disk.
-    pub(crate) fn lay_over(&mut self, overlay: BTreeMap<u64, Box<[u8]>>) {
+    /// Lays the copies of a replayed journal over the disk.
+    pub(crate) fn lay_over(&mut self, overlay: BTreeMap<u64, Copied>) {
         self.overlay = overlay;
+        // What was read before may be older.
         self.shards = (0..SHARD_COUNT).map(|_| Mutex::default()).collect();
     }
 
-    /// The bytes that an overlay holds in a block's place.
-    pub(crate) fn overlaid(&self, number: u64) -> Option<&[u8]> {
-        self.overlay.get(&number).map(AsRef::as_ref)
+    /// Takes the bounds of a superblock that was itself found in the journal.
+    pub(crate) fn bound(&mut self, superblock: &Superblock) {
+        (self.first, self.count) = (superblock.first_data_block, superblock.block_count);
     }
 
     /// Whether a run of blocks lies inside the file system.
@@ -159,17 +165,28 @@ impl Blocks {
             return self.read_source(place, buffer);
         }
         let (first, last) = (place / size, (place + buffer.len() as u64).div_ceil(size));
-        let whole = buffer.len() as u64 == size && place.is_multiple_of(size);
-        if !(whole && self.overlay.contains_key(&first)) {
+        let one = last - first == 1;
+        if !(one && self.overlay.contains_key(&first)) {
             self.read_source(place, buffer)?;
         }
-        for (&over, bytes) in self.overlay.range(first..last) {
+        for (&over, copied) in self.overlay.range(first..last) {
             let start = over * size;
-            let from = place.saturating_sub(start) as usize;
+            let from = place.saturating_sub(start);
             let to = start.saturating_sub(place) as usize;
-            let (Some(source), Some(target)) = (bytes.get(from..), buffer.get_mut(to..)) else { continue };
-            let length = source.len().min(target.len());
-            target[..length].copy_from_slice(&source[..length]);
+            let target = buffer.get_mut(to..).unwrap_or_default();
+            let length = target.len().min((size - from) as usize);
+            self.read_copy(*copied, from, &mut target[..length])?;
+        }
+        Ok(())
+    }
+
+    fn read_copy(&self, copied: Copied, from: u64, target: &mut [u8]) -> Result<(), TreeError> {
+        self.read_source(copied.physical * u64::from(self.block_bytes) + from, target)?;
+        if copied.escaped {
+            let magic = MAGIC.to_be_bytes();
+            for (byte, magic) in target.iter_mut().zip(magic.iter().skip(from as usize)) {
+                *byte = *magic;
+            }
         }
         Ok(())
     }

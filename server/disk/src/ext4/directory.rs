@@ -14,9 +14,10 @@ use super::{
     blocks::{Block, Role},
     checksum::crc32c,
     fields::{le16, le32, u8_at},
+    htree::{self, Answer},
     inline,
     inode::{Inode, flag},
-    superblock::incompat,
+    superblock::{compat, incompat},
 };
 
 /// Bytes before an entry's name.
@@ -236,6 +237,20 @@ impl Ext4 {
         if !is_sound(name) || is_dots(name) {
             return Err(TreeError::NotFound);
         }
+        if inode.has(flag::ENCRYPT) {
+            return Err(TreeError::Unavailable { what: "encrypted".to_owned() });
+        }
+        if inode.has(flag::CASEFOLD) && self.superblock.has_incompat(incompat::CASEFOLD) {
+            return self.lookup_folded(inode, name);
+        }
+        let hashed = inode.has(flag::INDEX) && !inode.has(flag::INLINE_DATA);
+        if hashed && self.superblock.has_compat(compat::DIR_INDEX) {
+            match htree::lookup(self, inode, name)? {
+                Answer::Inode(number) => return Ok(number),
+                Answer::Missing => return Err(TreeError::NotFound),
+                Answer::Unusable => (),
+            }
+        }
         self.lookup_linear(inode, name)
     }
 
@@ -249,6 +264,29 @@ impl Ext4 {
             ControlFlow::Continue(())
         })?;
         found.ok_or(TreeError::NotFound)
+    }
+
+    /// In a directory that folds case the exact name wins, then an ASCII name that differs only in case. Other letters fold
+    /// by a table of Unicode that is not here, so where such a letter could still make a name match, nothing is claimed.
+    fn lookup_folded(&self, inode: &Inode, name: &[u8]) -> Result<u32, TreeError> {
+        let (mut exact, mut folded, mut unknown) = (None, None, !name.is_ascii());
+        self.for_each_name(inode, &mut |entry| {
+            if entry.name == name {
+                exact = Some(entry.inode);
+                return ControlFlow::Break(());
+            }
+            if entry.name.is_ascii() {
+                folded = folded.or(entry.name.eq_ignore_ascii_case(name).then_some(entry.inode));
+            } else {
+                unknown = true;
+            }
+            ControlFlow::Continue(())
+        })?;
+        match exact.or(folded) {
+            Some(number) => Ok(number),
+            None if unknown => Err(TreeError::Unavailable { what: "casefold".to_owned() }),
+            None => Err(TreeError::NotFound),
+        }
     }
 }
 
@@ -268,7 +306,7 @@ fn sum_holds(inode: &Inode, bytes: &[u8]) -> bool {
 
 /// A block of hashes holds its checksum behind the room for them.
 fn hash_sum_holds(inode: &Inode, bytes: &[u8]) -> bool {
-    let Some(at) = super::htree::hashes_at(bytes) else { return false };
+    let Some(at) = htree::hashes_at(bytes) else { return false };
     let (room, count) = (usize::from(le16(bytes, at)), usize::from(le16(bytes, at + 2)));
     let tail = at + room * 8;
     let (Some(summed), Some(reserved)) = (bytes.get(..at + count * 8), bytes.get(tail..tail + 4)) else { return false };

@@ -10,10 +10,12 @@ pub(crate) mod directory;
 pub(crate) mod extents;
 pub(crate) mod fields;
 pub(crate) mod group;
+pub(crate) mod hash;
 pub(crate) mod htree;
 pub(crate) mod indirect;
 pub(crate) mod inline;
 pub(crate) mod inode;
+pub(crate) mod journal;
 pub(crate) mod map;
 pub(crate) mod superblock;
 pub(crate) mod tree;
@@ -23,7 +25,10 @@ use std::sync::Arc;
 
 use dormouse_files::tree::TreeError;
 
-use self::{blocks::Blocks, superblock::Superblock};
+use self::{
+    blocks::Blocks,
+    superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET, Superblock},
+};
 use crate::{BlockSource, DiskLimits};
 
 /// An ext4 file system that is open.
@@ -38,6 +43,22 @@ impl Ext4 {
     pub(crate) fn new(source: Arc<dyn BlockSource>, superblock: Superblock, limits: &DiskLimits) -> Self {
         let blocks = Blocks::new(source, &superblock, limits);
         Self { superblock, blocks, limits: limits.clone() }
+    }
+
+    /// Lays the journal over the disk, and takes what it says of the file system itself.
+    pub(crate) fn replay(&mut self) -> Result<(), TreeError> {
+        let replayed = journal::replay(self)?;
+        self.blocks.lay_over(replayed.overlay);
+        let mut bytes = [0; SUPERBLOCK_BYTES];
+        let within = SUPERBLOCK_OFFSET % u64::from(self.superblock.block_bytes);
+        self.blocks.read(self.superblock.own_block(), within, &mut bytes)?;
+        let superblock = Superblock::parse(&bytes, self.blocks.disk_bytes())?;
+        if superblock.block_bytes != self.superblock.block_bytes {
+            return Err(corrupt("journal: another block size"));
+        }
+        self.superblock = superblock;
+        self.blocks.bound(&self.superblock);
+        Ok(())
     }
 }
 

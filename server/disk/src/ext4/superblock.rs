@@ -7,6 +7,7 @@ use dormouse_files::tree::TreeError;
 use super::{
     checksum::crc32c,
     fields::{join, le16, le32, u8_at},
+    hash::Bytes,
 };
 
 /// Bytes from the start of the file system.
@@ -85,8 +86,8 @@ pub(crate) struct Superblock {
     pub(crate) journal_inode: u32,
     pub(crate) journal_device: u32,
     pub(crate) hash_seed: [u32; 4],
-    /// Directory hashes take bytes as unsigned, whatever the machine that made them (`s_flags`).
-    pub(crate) hash_unsigned: bool,
+    /// How directory hashes take bytes above 127 (`s_flags`); nothing where nobody wrote it down.
+    pub(crate) hash_bytes: Option<Bytes>,
     pub(crate) checksum_seed: u32,
 }
 
@@ -186,7 +187,11 @@ impl Superblock {
             journal_inode: le32(bytes, 0xE0),
             journal_device: le32(bytes, 0xE4),
             hash_seed: [le32(bytes, 0xEC), le32(bytes, 0xF0), le32(bytes, 0xF4), le32(bytes, 0xF8)],
-            hash_unsigned: le32(bytes, 0x160) & 2 != 0,
+            hash_bytes: match le32(bytes, 0x160) & 3 {
+                0 => None,
+                1 => Some(Bytes::Signed),
+                _ => Some(Bytes::Unsigned),
+            },
             checksum_seed,
         })
     }

@@ -3,5 +3,7 @@
 //! mount) the test says so and still reads everything.
 
 mod compare;
+mod directories;
 mod image;
+mod journal;
 mod layout;
