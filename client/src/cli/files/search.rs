@@ -89,11 +89,11 @@ pub async fn run(args: Args, context: &mut Context) -> Result<Exit, Failure> {
     let request = args.request()?;
     let with_context = request.context_lines > 0;
     let mut search = context.files.search(request).await?;
-    let (found_some, end) = match context.format {
+    let found_some = match context.format {
         Format::Json => {
             let (matches, end, origin) = search.collect().await?;
             context.out.object(&whole(&matches, &end, Object::default().with_origin(&origin)))?;
-            (!matches.is_empty(), end)
+            !matches.is_empty()
         }
         Format::JsonLines => {
             let mut found_some = false;
@@ -104,7 +104,7 @@ pub async fn run(args: Args, context: &mut Context) -> Result<Exit, Failure> {
             let end = search.end().cloned().unwrap_or_default();
             let object = json::search_end(Object::default().with_origin(search.origin()), &end);
             context.out.object(&typed("end", object.into()))?;
-            (found_some, end)
+            found_some
         }
         Format::Text => {
             let mut printer = SearchPrinter::new(style(context), with_context);
@@ -124,11 +124,9 @@ pub async fn run(args: Args, context: &mut Context) -> Result<Exit, Failure> {
             context.out.flush()?;
             context.note_origin(search.origin());
             notes(&end, clipped).iter().for_each(|note| context.note(note));
-            (found_some, end)
+            found_some
         }
     };
-    // A search that was cut before its first match has not found that there is none, but neither has it found one.
-    let _ = end;
     Ok(if found_some { Exit::Done } else { Exit::NothingFound })
 }
 
