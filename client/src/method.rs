@@ -57,6 +57,14 @@ impl Method {
     pub const LIST_WORKSPACES: Self = Self("dormouse.host.v1.HostService/ListWorkspaces");
     /// `HostService.WatchWorkspaces`
     pub const WATCH_WORKSPACES: Self = Self("dormouse.host.v1.HostService/WatchWorkspaces");
+    /// `HostService.QuiesceWorkspace`
+    pub const QUIESCE_WORKSPACE: Self = Self("dormouse.host.v1.HostService/QuiesceWorkspace");
+    /// `HostService.SealWorkspace`
+    pub const SEAL_WORKSPACE: Self = Self("dormouse.host.v1.HostService/SealWorkspace");
+    /// `HostService.UnsealWorkspace`
+    pub const UNSEAL_WORKSPACE: Self = Self("dormouse.host.v1.HostService/UnsealWorkspace");
+    /// `HostService.OpenWorkspace`
+    pub const OPEN_WORKSPACE: Self = Self("dormouse.host.v1.HostService/OpenWorkspace");
     /// `HostService.SuspendWorkspace`
     pub const SUSPEND_WORKSPACE: Self = Self("dormouse.host.v1.HostService/SuspendWorkspace");
     /// `HostService.ResumeWorkspace`
@@ -158,6 +166,10 @@ mod tests {
         check(Method::GET_WORKSPACE, Effect::Safe, "get_workspace");
         check(Method::LIST_WORKSPACES, Effect::Safe, "list_workspaces");
         check(Method::WATCH_WORKSPACES, Effect::Safe, "watch_workspaces");
+        check(Method::QUIESCE_WORKSPACE, Effect::Idempotent, "quiesce_workspace");
+        check(Method::SEAL_WORKSPACE, Effect::Idempotent, "seal_workspace");
+        check(Method::UNSEAL_WORKSPACE, Effect::Idempotent, "unseal_workspace");
+        check(Method::OPEN_WORKSPACE, Effect::Idempotent, "open_workspace");
         check(Method::SUSPEND_WORKSPACE, Effect::Idempotent, "suspend_workspace");
         check(Method::RESUME_WORKSPACE, Effect::Idempotent, "resume_workspace");
         check(Method::DRAIN_HOST, Effect::Idempotent, "drain_host");

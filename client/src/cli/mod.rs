@@ -19,6 +19,7 @@ use std::{ffi::OsString, process::ExitCode, time::Duration};
 
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use dormouse_client::Endpoint;
+use tokio::signal::unix::{SignalKind, signal};
 
 use self::{
     context::Context,
@@ -42,7 +43,7 @@ const CLEAN_UP: Duration = Duration::from_secs(2);
         1 search found nothing      5 refused by policy or limit\n  \
         2 wrong usage               6 not running, or unavailable after retries\n  \
         3 not found                 7 the host lacks the feature\n  \
-        8 anything else           130 interrupted"
+        8 anything else           130 interrupted, 143 terminated"
 )]
 pub struct Cli {
     #[command(flatten)]
@@ -154,15 +155,18 @@ pub fn main() -> ExitCode {
 
 /// The command runs in a task of its own, so that an interrupt is seen even while it waits for a full pipe.
 async fn until_interrupted(cli: Cli) -> Result<Exit, Failure> {
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
     let mut task = tokio::spawn(run(cli));
-    tokio::select! {
-        done = &mut task => done.unwrap_or_else(|failed| Err(Failure::Panic(failed.to_string()))),
-        _ = tokio::signal::ctrl_c() => {
-            task.abort();
-            // Dropping the command removes its temporary file.
-            let _ = tokio::time::timeout(CLEAN_UP, task).await;
-            Ok(Exit::Interrupted)
-        }
+    let exit = tokio::select! {
+        done = &mut task => return done.unwrap_or_else(|failed| Err(Failure::Panic(failed.to_string()))),
+        _ = interrupt.recv() => Exit::Interrupted,
+        _ = terminate.recv() => Exit::Terminated,
+    };
+    task.abort();
+    // Dropping the command removes its temporary file; a task that is stuck in a write is left behind.
+    match tokio::time::timeout(CLEAN_UP, task).await {
+        Ok(_) | Err(_) => Ok(exit),
     }
 }
 
