@@ -183,6 +183,31 @@ mod tests {
         assert!(EFFECTS.len() >= 24);
     }
 
+    /// `service_config.json` is for clients that are generated in other languages: the same table in gRPC's own words.
+    #[test]
+    fn the_shipped_service_config_says_what_the_contract_says() {
+        let config: serde_json::Value = serde_json::from_str(include_str!("../service_config.json")).unwrap();
+        let policy = crate::retry::Policy::default();
+        let shipped = &config["methodConfig"][0]["retryPolicy"];
+        assert_eq!(shipped["maxAttempts"], policy.attempts_max);
+        assert_eq!(shipped["initialBackoff"], format!("{}s", policy.backoff.as_secs_f64()));
+        assert_eq!(shipped["maxBackoff"], format!("{}s", policy.backoff_max.as_secs_f64()));
+        assert_eq!(shipped["retryableStatusCodes"], serde_json::json!(["UNAVAILABLE"]));
+        let mut listed: Vec<String> = config["methodConfig"][0]["name"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|name| format!("{}/{}", name["service"].as_str().unwrap(), name["method"].as_str().unwrap()))
+            .collect();
+        // The agent inside a machine is called by its host alone.
+        let public = |path: &&String| !path.starts_with("dormouse.guest.");
+        let known = EFFECTS.iter().filter(|(_, effect)| **effect != Effect::Unknown).map(|(path, _)| path);
+        let mut known: Vec<String> = known.filter(public).cloned().collect();
+        listed.sort();
+        known.sort();
+        assert_eq!(listed, known);
+    }
+
     #[test]
     fn a_method_outside_the_contract_is_never_sent_again() {
         assert_eq!(Method("dormouse.files.v1.FilesService/Format").effect(), Effect::Unknown);
