@@ -27,7 +27,7 @@ struct World {
 }
 
 fn config(directory: &Path) -> Config {
-    let root = directory.join("root");
+    let root = directory.join("tree");
     fs::create_dir_all(root.join("src")).unwrap();
     fs::write(root.join("src/a.txt"), "one\ntwo TODO\nthree\n").unwrap();
     let workspace = WorkspaceConfig {
@@ -202,7 +202,8 @@ async fn a_patch_is_applied_once_and_a_sleeping_workspace_refuses_it() {
     check(reused, Code::InvalidArgument, "IDEMPOTENCY_KEY_REUSED");
     let asleep = world.suspend().await;
     assert_eq!((asleep.state(), asleep.generation), (host::WorkspaceState::Suspended, 2));
-    let refused = check(world.files.patch(content("/z", "z", "k2")).await, Code::FailedPrecondition, "WORKSPACE_NOT_RUNNING");
+    let refused =
+        check(world.files.patch(content("/z", "z", "k2")).await, Code::FailedPrecondition, "WORKSPACE_NOT_RUNNING");
     assert_eq!(value(&refused, "state"), "suspended");
     let (first, bytes) = world.read(read("/new.txt")).await.unwrap();
     let origin = first.origin.unwrap();
@@ -251,7 +252,8 @@ async fn a_write_of_many_pieces_is_one_file_and_a_broken_one_is_none() {
         let refused = world.files.write(tokio_stream::iter(broken)).await;
         assert_eq!(value(&check(refused, Code::InvalidArgument, "INVALID_REQUEST"), "field"), field);
     }
-    let names: Vec<_> = fs::read_dir(world.directory.path().join("root")).unwrap().map(|name| name.unwrap().file_name()).collect();
+    let names: Vec<_> =
+        fs::read_dir(world.directory.path().join("tree")).unwrap().map(|name| name.unwrap().file_name()).collect();
     assert!(!names.iter().any(|name| name.to_string_lossy().starts_with('b') && name != "big"), "{names:?}");
     world.end().await;
 }
@@ -296,11 +298,15 @@ async fn features_that_are_off_say_so() {
     let can = world.files.get_capabilities(request).await.unwrap().into_inner();
     assert!(can.features.is_empty());
     assert_eq!(can.limits.unwrap().max_request_bytes, 7 << 20);
-    let refused = check(world.files.search(search("x")).await.map(drop), Code::Unimplemented, "HOST_FEATURE_UNAVAILABLE");
-    for (key, expect) in [("feature", "file_search"), ("code", "conflict"), ("retryable", "false"), ("http_status", "409")] {
+    let refused =
+        check(world.files.search(search("x")).await.map(drop), Code::Unimplemented, "HOST_FEATURE_UNAVAILABLE");
+    for (key, expect) in
+        [("feature", "file_search"), ("code", "conflict"), ("retryable", "false"), ("http_status", "409")]
+    {
         assert_eq!(value(&refused, key), expect);
     }
-    let refused = check(world.files.patch(content("/f", "x", "k")).await, Code::Unimplemented, "HOST_FEATURE_UNAVAILABLE");
+    let refused =
+        check(world.files.patch(content("/f", "x", "k")).await, Code::Unimplemented, "HOST_FEATURE_UNAVAILABLE");
     assert_eq!(value(&refused, "feature"), "file_patch");
     let request = files::RemoveRequest {
         workspace: "w".to_owned(),
@@ -338,8 +344,7 @@ async fn held_write(
     sender.send(files::WriteRequest { message: Some(files::write_request::Message::Start(start)) }).await.unwrap();
     let calls = world.host_state().admission().calls();
     let mut client = world.files.clone();
-    let call =
-        tokio::spawn(async move { client.write(tokio_stream::wrappers::ReceiverStream::new(receiver)).await });
+    let call = tokio::spawn(async move { client.write(tokio_stream::wrappers::ReceiverStream::new(receiver)).await });
     while world.host_state().admission().calls() == calls {
         tokio::task::yield_now().await;
     }
@@ -375,7 +380,7 @@ async fn a_suspend_cuts_a_staged_write_and_a_drain_refuses_new_calls() {
     let status = call.await.unwrap().unwrap_err();
     let reason = status.get_error_details().error_info().unwrap().reason.clone();
     assert!(["WORKSPACE_IN_TRANSITION", "WORKSPACE_NOT_RUNNING"].contains(&reason.as_str()), "{status:?}");
-    assert!(!world.directory.path().join("root/f").exists());
+    assert!(!world.directory.path().join("tree/f").exists());
     drop(data);
     let timeout = prost_types::Duration::try_from(Duration::from_secs(5)).ok();
     let drained = world.host.drain_host(host::DrainHostRequest { timeout }).await.unwrap().into_inner();
@@ -493,17 +498,11 @@ async fn a_workspace_is_registered_under_a_root_listed_watched_and_released() {
 async fn a_sleeping_disk_is_read_and_a_touched_one_is_not() {
     let demo = crate::demo::Demo::start().await.unwrap();
     let mut client = FilesServiceClient::new(connect(&demo.server().listen()[0]).await);
-    let asleep = |path: &str| files::StatRequest {
-        workspace: "demo/asleep".to_owned(),
-        include_revision: true,
-        ..stat(path)
-    };
+    let asleep =
+        |path: &str| files::StatRequest { workspace: "demo/asleep".to_owned(), include_revision: true, ..stat(path) };
     let answer = client.stat(asleep("/src/main.py")).await.unwrap().into_inner();
     let origin = answer.origin.unwrap();
-    assert_eq!(
-        (origin.served_from(), origin.consistency()),
-        (files::ServedFrom::Disk, files::Consistency::Exact)
-    );
+    assert_eq!((origin.served_from(), origin.consistency()), (files::ServedFrom::Disk, files::Consistency::Exact));
     let text = include_str!("../../demo/project/src/main.py");
     let revision = dormouse_files::revision::Revision::of(text.as_bytes()).to_string();
     assert_eq!(answer.file.unwrap().revision, Some(revision));
@@ -549,7 +548,9 @@ async fn a_disk_that_is_missing_is_refused_at_the_start() {
         flushes: true,
     });
     let refused = Server::start(&config).await.map(drop).unwrap_err();
-    assert!(matches!(&refused, StartError::Workspace(ConfiguredError::Refused { what, .. }) if what.contains("none.img")));
+    assert!(
+        matches!(&refused, StartError::Workspace(ConfiguredError::Refused { what, .. }) if what.contains("none.img"))
+    );
     assert!(!directory.path().join("files.sock").exists(), "nothing is bound");
 }
 
