@@ -179,7 +179,8 @@ impl Inner {
             }
         }
         state.steps.pass("P5")?;
-        if fs::fsync(&made.innermost).is_err() || fs::fsync(&from.parent).is_err() {
+        // The old directory first: btrfs then makes the whole rename durable, and never only the new name.
+        if fs::fsync(&from.parent).is_err() || fs::fsync(&made.innermost).is_err() {
             return Err(changing.outcome_unknown(path));
         }
         state.steps.pass("P6")?;
