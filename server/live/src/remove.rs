@@ -76,7 +76,11 @@ impl Inner {
 
     fn doomed(&self, plan: &RemovePlan, place: &Place) -> Result<Doomed, Fault> {
         let path = &plan.path;
-        let failed = |error| at_component(&self.tree, path, path, error, &self.limits.files);
+        let failed = |error| match error {
+            // Its directory is inside: what lies behind a mount is the name itself.
+            TreeError::Outside => Fault::MountPoint { path: path.clone() },
+            error => at_component(&self.tree, path, path, error, &self.limits.files),
+        };
         let meta = self.tree.stat(&place.parent, &place.name).map_err(failed)?;
         let asked = matches!(plan.expected, Expected::Revision(_));
         if meta.kind != FileType::Regular && asked {
@@ -213,7 +217,12 @@ fn displace(
     }
     // Something newer stands there by now: what was taken away was replaced anyway, and its replacement stays.
     match fs::renameat_with(state.as_ref(), stage, &place.parent, place.name.as_slice(), RenameFlags::NOREPLACE) {
-        Ok(()) | Err(Errno::EXIST) => Ok(false),
+        Ok(()) | Err(Errno::EXIST) => {}
+        Err(_) => return Err(changing.outcome_unknown(path)),
+    }
+    // That it never happened must be true after a crash too.
+    match fs::fsync(&place.parent).and_then(|()| state.sync()) {
+        Ok(()) => Ok(false),
         Err(_) => Err(changing.outcome_unknown(path)),
     }
 }
