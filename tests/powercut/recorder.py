@@ -120,6 +120,9 @@ class Replay:
         for entry in self.entries[self.applied:flushes[-1] if flushes else self.applied]:
             self._apply(self.durable, entry)
         self.applied = flushes[-1] if flushes else self.applied
+        # A new file each time: a loop device of the old one may still be there, with pages of it.
+        if os.path.exists(path):
+            os.unlink(path)
         run("cp", "--sparse=always", self.durable_path, path)
         chance = random.Random(seed)
         with open(path, "r+b", buffering=0) as image:

@@ -66,12 +66,16 @@ def commands(count):
     chance = random.Random(7)
     for number in range(count):
         size = chance.randrange(3000)
-        if number % 5 == 4:
+        if number % 2:
             yield f"patch c{number} /new/{number}/f {size}"
-            if number % 15 == 4:
+            if number % 10 == 1:
                 yield f"move m{number} /new/{number}/f /moved/{number}"
-            elif number % 15 == 9:
+            elif number % 10 == 3:
                 yield f"remove r{number} /new/{number}"
+            elif number % 10 == 5:
+                yield f"remove r{number} /new/{number}/f"
+            elif number % 10 == 7:
+                yield f"move m{number} /new/{number} /moved/{number}"
             else:
                 yield f"directory d{number} /made/{number}"
         else:
@@ -191,6 +195,7 @@ def main():
     parser.add_argument("--patches", type=int, default=30)
     parser.add_argument("--states", type=int, default=150)
     parser.add_argument("--writer", action="store_true")
+    parser.add_argument("--verbose", action="store_true", help="tell each state that is wrong")
     parser.add_argument("--leave-out")
     parser.add_argument("--expect-failures", action="store_true")
     options = parser.parse_args()
@@ -215,6 +220,8 @@ def main():
             finally:
                 run("umount", mount)
             failures.update(wrong)
+            if wrong and options.verbose:
+                print(f"  at entry {cut} ({kind} {turn}) {[c.command for c in changes if c.is_in_flight(cut)]}: {sorted(wrong)}")
             sound += not wrong
         shutil.rmtree(mount)
         print(f"{options.files}{' with a writer' if options.writer else ''}"
