@@ -6,7 +6,9 @@
 
 mod compare;
 mod directories;
+mod exercise;
 mod files;
+mod hostile;
 mod image;
 mod journal;
 mod layout;
