@@ -13,6 +13,7 @@ import tempfile
 from driver import Driver, DriverFault
 from plan import Node, last_line
 
+UNSEEN = "cannot be looked at:"
 FREE_PREFIX = "noise"  # names that other processes use and nobody judges
 
 
@@ -114,7 +115,7 @@ class Judge:
                 faults |= self._retry(driver, lanes, again=True)
                 faults |= self._look(root, lanes, "retried")
         except DriverFault as fault:
-            return {f"driver: {fault}"}
+            return {f"{UNSEEN} {fault}"}
         return faults
 
     def _driver(self, mount):

@@ -8,7 +8,6 @@ The log's layout is that of dm-log-writes (Documentation/admin-guide/device-mapp
 block/blklogwrites.c in QEMU): a superblock of one sector, then for each command a header of one sector and its data.
 """
 
-import ctypes
 import os
 import select
 import signal
@@ -109,7 +108,6 @@ class Recorder:
 
     def _serve(self):
         """Starts the storage daemon; its parent returns when the export is there."""
-        adopt_orphans()
         identity = self.scratch.place("daemon.pid")
         self.scratch.undo(unmount, self.export)
         command = [
@@ -121,7 +119,13 @@ class Recorder:
             *("--daemonize", "--pidfile", identity),
         ]
         with self.scratch.whole():
-            done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+            done = subprocess.run(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                start_new_session=True,  # A signal to the rig's group must not end it half started.
+            )
             if done.returncode != 0:
                 said = done.stderr.decode(errors="replace").strip().replace("\n", "; ")
                 raise CannotRun(f"qemu-storage-daemon does not serve: {said}")
@@ -129,12 +133,6 @@ class Recorder:
                 process = int(file.read())
             os.unlink(identity)
             self.scratch.undo(end_process, process)
-
-
-def adopt_orphans():
-    """A daemon's parent has ended; from here on it is this process (PR_SET_CHILD_SUBREAPER, prctl(2))."""
-    if ctypes.CDLL(None, use_errno=True).prctl(36, 1, 0, 0, 0) != 0:
-        raise OSError(ctypes.get_errno(), "prctl")
 
 
 def end_process(process):

@@ -5,6 +5,7 @@ process of this run, undone in reverse order whatever ends the run. Never touche
 """
 
 import contextlib
+import ctypes
 import os
 import shutil
 import signal
@@ -18,7 +19,8 @@ class CannotRun(Exception):
 
 def call(*command):
     """Runs a command and returns what it printed; where it fails, what it said is the error."""
-    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    # In a session of its own: a signal to the rig's group must not leave a thing half made or half undone.
+    done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, start_new_session=True)
     if done.returncode != 0:
         said = (done.stderr or done.stdout).strip().replace("\n", "; ")
         raise OSError(f"{command[0]} ended with {done.returncode}: {said}")
@@ -40,18 +42,40 @@ def unmount(path):
             call("umount", "--lazy", path)
 
 
+def adopt_orphans():
+    """Makes this process the parent of daemons whose own has ended (PR_SET_CHILD_SUBREAPER, prctl(2))."""
+    if ctypes.CDLL(None, use_errno=True).prctl(36, 1, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl")
+
+
+def reap_orphans():
+    """Takes the exit status of all that have ended, so that nothing of them stays."""
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+
+
 class Scratch:
     """The folder and the record. Use as a context; `undo` notes first, so that an end in the middle finds the note."""
 
     def __init__(self):
         self.record = contextlib.ExitStack()
         self.held = 0
-        self.asked_to_end = False
+        self.signal = None  # that asked for the end
+        self.is_ending = False
 
     def __enter__(self):
-        signal.signal(signal.SIGTERM, self._on_signal)
-        signal.signal(signal.SIGINT, self._on_signal)
-        signal.signal(signal.SIGHUP, self._on_signal)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, self._on_signal)
+        try:
+            self._make()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def _make(self):
+        adopt_orphans()
         with self.whole():
             self.folder = tempfile.mkdtemp(prefix="powercut-")
             self.undo(shutil.rmtree, self.folder, True)
@@ -61,20 +85,24 @@ class Scratch:
             try:
                 call("mount", "-t", "tmpfs", "-o", "size=75%,mode=0700", "powercut", self.memory)
             except OSError as error:
-                self.record.close()
                 raise CannotRun(f"no file system can be mounted: {error}") from error
-        return self
 
     def __exit__(self, *_):
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
         self.record.close()
+        reap_orphans()
 
     def _on_signal(self, number, _frame):
-        self.asked_to_end = True
-        self.number = number
+        self.signal = number
         if not self.held:
-            raise SystemExit(128 + number)
+            self._end()
+
+    def _end(self):
+        """Ends the run, once: more signals change nothing, since the undoing has begun."""
+        if not self.is_ending:
+            self.is_ending = True
+            raise SystemExit(128 + self.signal)
 
     @contextlib.contextmanager
     def whole(self):
@@ -84,8 +112,8 @@ class Scratch:
             yield
         finally:
             self.held -= 1
-        if self.asked_to_end and not self.held:
-            raise SystemExit(128 + self.number)
+        if self.signal and not self.held:
+            self._end()
 
     def undo(self, action, *arguments):
         """Notes how something is undone; the undoing must bear that it was never made or is gone already."""
