@@ -8,12 +8,15 @@ import os
 import random as randomness
 import tempfile
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from driver import Driver, DriverFault
 from plan import Planner
 from recorder import Recorder
 from scratch import call
+
+
+NEVER = float("inf")
 
 
 @dataclass(frozen=True)
@@ -47,7 +50,12 @@ class Recording:
 
     def answers(self):
         """The moments at which something has just been promised."""
-        return [step.end for lane in self.lanes for step in lane]
+        return [step.end for lane in self.lanes for step in lane if step.end <= self.end]
+
+    def under_way(self):
+        """Every moment at which a request was under way."""
+        requests = (step for lane in self.lanes for step in lane if step.request)
+        return sorted({position for step in requests for position in range(step.begin, step.end)})
 
     def barriers(self, name):
         """FLUSH and FUA commands of each answered step of that name."""
@@ -60,7 +68,7 @@ def record(scratch, file_system, command, variant, steps, seed, without=()):
     """Carries out a plan and leaves its disk and log in the scratch's memory."""
     random = randomness.Random(f"plan {seed} {variant.name}")
     planner = Planner(random, variant.outsider)
-    recorder = Recorder(scratch, file_system)
+    recorder = Recorder(scratch, file_system, "first")
     with scratch.inner():
         recorder.start()
         root = os.path.join(recorder.mount, "root")
@@ -77,6 +85,35 @@ def record(scratch, file_system, command, variant, steps, seed, without=()):
                 Conductor(driver, recorder.log, root, lanes, threads, random).run()
             end = recorder.log.position()
     return Recording(recorder, lanes, planner.initial, begin, end)
+
+
+def record_recovery(scratch, recording, image, position, command):
+    """Opens the workspace on a cut disk, and retries what was under way; what was answered before the cut stays so."""
+    file_system = recording.recorder.file_system
+    recorder = Recorder(scratch, file_system, "second")
+    lanes = [[replace(step) for step in lane] for lane in recording.lanes]
+    under_way = []
+    with scratch.inner():
+        recorder.start(image)
+        begin = recorder.log.position()
+        for step in (step for lane in lanes for step in lane):
+            if step.begin <= position < step.end:
+                under_way.append(step)
+                step.begin, step.end = begin, NEVER
+            elif step.end <= position:
+                step.begin = step.end = begin
+            else:
+                step.begin = step.end = NEVER
+        agent_state = tempfile.mkdtemp(prefix="agent-", dir=scratch.memory)
+        with Driver(scratch, command, recorder.mount, agent_state) as driver:
+            for step in under_way:
+                if step.request:
+                    step.answer = driver.ask(step.request)
+                    step.end = recorder.log.position()
+                    if not step.answer.get("ok"):
+                        raise DriverFault(f"{step.name} {step.request['path']}: {step.answer}")
+            end = recorder.log.position()
+    return Recording(recorder, lanes, recording.initial, begin, end)
 
 
 class Conductor:
@@ -104,7 +141,7 @@ class Conductor:
             outside(self.root, step)
             step.end = self.log.position()
         else:
-            step.end = float("inf")
+            step.end = NEVER
             self.under_way[self.driver.send(step.request)] = (lane, step)
 
     def _finish(self):

@@ -75,21 +75,24 @@ class Recorder:
     """One recorded disk. Mount, loop device and daemon are noted in the scratch's current record; disk and log stay, until
     the next recording takes their place."""
 
-    def __init__(self, scratch, file_system):
+    def __init__(self, scratch, file_system, name):
         self.scratch = scratch
         self.file_system = file_system
-        self.disk, self.base = scratch.place("disk.img"), scratch.place("base.img")
-        self.log_path, self.export = scratch.place("log.img"), scratch.place("export")
-        self.mount = scratch.place("recorded")
+        self.disk, self.base = scratch.place(f"{name}.disk"), scratch.place(f"{name}.base")
+        self.log_path, self.export = scratch.place(f"{name}.log"), scratch.place(f"{name}.export")
+        self.mount = scratch.place(f"{name}.mount")
 
-    def start(self):
-        """Makes the disk and mounts it."""
-        for path, size in ((self.disk, DISK_BYTES[self.file_system]), (self.log_path, LOG_BYTES), (self.export, 0)):
+    def start(self, image=None):
+        """Makes a disk, or takes a copy of an image, and mounts it."""
+        for path, size in ((self.base, DISK_BYTES[self.file_system]), (self.log_path, LOG_BYTES), (self.export, 0)):
             with open(path, "wb") as file:
                 file.truncate(size)
         os.makedirs(self.mount, exist_ok=True)
-        call(*MAKE[self.file_system], self.disk)
-        copy_sparse(self.disk, self.base)
+        if image:
+            copy_sparse(image, self.base)
+        else:
+            call(*MAKE[self.file_system], self.base)
+        copy_sparse(self.base, self.disk)
         self._serve()
         try:
             self.scratch.undo(detach, self.export)
