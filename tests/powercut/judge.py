@@ -13,7 +13,7 @@ import tempfile
 from driver import Driver, DriverFault
 from plan import Node, last_line
 
-UNSEEN = "cannot be looked at:"
+UNSEEN = "cannot be looked at"
 FREE_PREFIX = "noise"  # names that other processes use and nobody judges
 
 
@@ -59,12 +59,18 @@ class Lane:
         return early and {path: node for path, node in actual.items() if path not in extra} == self.before
 
     def faults(self, actual, worlds):
-        """Names what differs from the nearest of the allowed worlds."""
-        return min((differences(actual, world, self.earlier) for world in worlds), key=len)
+        """What differs from the nearest of the allowed worlds: kinds, each with the first place."""
+        found = min((differences(actual, world, self.earlier) for world in worlds), key=len)
+        return {kind: f"{path}, {self.told()}" for kind, path in reversed(found)}
+
+    def told(self):
+        """Where the lane was, for people."""
+        last = f"last answered {self.answered[-1].told()}" if self.answered else "nothing answered"
+        return f"{last}, under way {self.under_way.told() if self.under_way else 'nothing'}"
 
 
 def differences(actual, wanted, earlier):
-    """What is wrong with a world, a word for each path that differs."""
+    """What is wrong with a world: for each path that differs, (kind, path)."""
     found = []
     for path in sorted(actual.keys() | wanted.keys()):
         is_there, wanted_there = actual.get(path), wanted.get(path)
@@ -72,13 +78,14 @@ def differences(actual, wanted, earlier):
             continue
         if wanted_there is None:
             was_there = any(path in world for world in earlier)
-            found.append("removed or moved, and there again" if was_there else "left over")
+            kind = "removed or moved, and there again" if was_there else "left over"
         elif is_there is None:
-            found.append("lost")
+            kind = "lost"
         elif is_there.data == wanted_there.data:
-            found.append("wrong mode or type")
+            kind = "wrong mode or type"
         else:
-            found.append(content_fault(is_there.data, wanted_there.data, [world.get(path) for world in earlier]))
+            kind = content_fault(is_there.data, wanted_there.data, [world.get(path) for world in earlier])
+        found.append((kind, path))
     return found
 
 
@@ -103,19 +110,20 @@ class Judge:
         self.first = [lane_world(initial, lane) for lane in range(len(lanes))]
 
     def judge(self, mount, position):
-        """What is wrong with a mounted disk that was cut there: a set of kinds, empty where all is right."""
+        """What is wrong with a mounted disk that was cut there: kinds, each with the first place; empty where all is right."""
         lanes = [Lane(steps, first, position) for steps, first in zip(self.lanes, self.first)]
         root = os.path.join(mount, "root")
+        faults = {}
         try:
             with self._driver(mount) as driver:
-                faults = self._look(root, lanes, None)
+                faults |= self._look(root, lanes, None)
                 faults |= self._retry(driver, lanes)
                 faults |= self._look(root, lanes, "retried")
             with self._driver(mount) as driver:
                 faults |= self._retry(driver, lanes, again=True)
                 faults |= self._look(root, lanes, "retried")
         except DriverFault as fault:
-            return {f"{UNSEEN} {fault}"}
+            faults |= {UNSEEN: str(fault)}
         return faults
 
     def _driver(self, mount):
@@ -125,36 +133,39 @@ class Judge:
 
     def _look(self, root, lanes, retried):
         actual = read_world(root)
-        faults = set()
+        faults = {}
         for number, lane in enumerate(lanes):
             mine = lane_world(actual, number)
             if retried and mine != lane.after and not is_free(lane, mine):
-                faults |= {f"after a retry: {fault}" for fault in lane.faults(mine, [lane.after])}
+                found = lane.faults(mine, [lane.after])
+                faults |= {f"after a retry: {kind}": where for kind, where in found.items()}
             elif not retried and not lane.is_allowed(mine):
-                faults |= set(lane.faults(mine, [lane.before, lane.after]))
-        if any(lane_of(path) is None for path in actual):
-            faults.add("left over")
+                faults |= lane.faults(mine, [lane.before, lane.after])
+        for path in actual:
+            if lane_of(path) is None:
+                faults["left over"] = path
         return faults
 
     def _retry(self, driver, lanes, again=False):
         """Retries every answered request, and the one under way last, as a client does that heard nothing."""
-        faults = set()
+        faults = {}
         for lane in lanes:
             for step in lane.answered:
                 if step.request:
                     answer = driver.ask(step.request)
                     if not answer.get("ok"):
-                        faults.add(f"retry refused: {answer.get('error')}")
+                        faults[f"retry refused: {answer.get('error')}"] = f"{step.told()}: {answer.get('message')}"
                     elif not answer.get("replayed"):
-                        faults.add("key forgotten")
+                        faults["key forgotten"] = step.told()
                     elif answer.get("revision") != step.answer.get("revision"):
-                        faults.add("another answer")
+                        faults["another answer"] = step.told()
             if lane.under_way and lane.under_way.request:
                 answer = driver.ask(lane.under_way.request)
                 if not answer.get("ok"):
-                    faults.add(f"retry of the one under way refused: {answer.get('error')}")
+                    kind = f"retry of the one under way refused: {answer.get('error')}"
+                    faults[kind] = f"{lane.under_way.told()}: {answer.get('message')}"
                 elif again and not answer.get("replayed"):
-                    faults.add("key forgotten")
+                    faults["key forgotten"] = lane.under_way.told()
         return faults
 
 

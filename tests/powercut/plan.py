@@ -34,10 +34,12 @@ class Step:
     end: int = 0
     answer: dict = field(default_factory=dict)
 
-    @property
-    def key(self):
-        """The idempotency key of a request."""
-        return self.request["key"] if self.request else None
+    def told(self):
+        """Its name and place, for people."""
+        if self.outside:
+            return f"outside: {' '.join(self.outside)}"
+        target = f" to {self.request['to']}" if "to" in self.request else ""
+        return f"{self.request['key']}: {self.name} {self.request['path']}{target}"
 
 
 class Planner:
