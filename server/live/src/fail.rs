@@ -1,6 +1,7 @@
-//! Where a test may stop a change as a power cut would: between two numbered steps of it.
+//! Where a test may stop a change as a power cut would: between two numbered steps of it; and which rule of it the
+//! power-cut rig may leave out, to prove that it would notice.
 //!
-//! In a release build a step is always passed, and nothing of this is left.
+//! In a release build a step is always passed and every rule kept, and nothing of this is left.
 
 use dormouse_files::Fault;
 
@@ -49,4 +50,35 @@ impl Steps {
     pub(crate) fn may_tidy(&self) -> bool {
         true
     }
+}
+
+/// Rules that [`leave_out`] knows: the staged file is flushed; directories are, after the change; an intent is, before it;
+/// what was displaced is deleted only after that.
+#[cfg(feature = "failpoints")]
+pub const RULES: [&str; 4] = ["file-sync", "directory-sync", "intent-sync", "late-unlink"];
+
+#[cfg(feature = "failpoints")]
+static LEFT_OUT: std::sync::OnceLock<Vec<String>> = std::sync::OnceLock::new();
+
+/// Leaves rules out, for as long as this process lives. Once, before any workspace is opened.
+///
+/// # Errors
+/// The rules themselves, where one is not of [`RULES`] or this was called before.
+#[cfg(feature = "failpoints")]
+pub fn leave_out(rules: Vec<String>) -> Result<(), Vec<String>> {
+    if rules.iter().any(|rule| !RULES.contains(&rule.as_str())) {
+        return Err(rules);
+    }
+    LEFT_OUT.set(rules)
+}
+
+#[cfg(feature = "failpoints")]
+pub(crate) fn leaves_out(rule: &str) -> bool {
+    LEFT_OUT.get().is_some_and(|rules| rules.iter().any(|left_out| left_out == rule))
+}
+
+#[cfg(not(feature = "failpoints"))]
+#[inline]
+pub(crate) fn leaves_out(_rule: &str) -> bool {
+    false
 }

@@ -26,7 +26,7 @@ use rustix::{
 use crate::{
     WriteBegin,
     errno::fault,
-    fail::Steps,
+    fail::{self, Steps},
     ledger::{Claim, Claimed, Ledger, Ticket},
     lock::Locks,
     record::Answer,
@@ -327,7 +327,9 @@ impl Changing {
             Err(fault) if record == Recording::Unchanged => return Err(fault),
             Err(_) => return Err(self.outcome_unknown(path)),
         };
-        if let Some(name) = displaced {
+        if let Some(name) = displaced.as_ref().filter(|_| fail::leaves_out("late-unlink")) {
+            self.sweeper.delete(&self.state, name);
+        } else if let Some(name) = displaced {
             self.displaced.lock().unwrap_or_else(PoisonError::into_inner).push_back((ticket, name));
         }
         self.state.steps.pass("P7 done")?;

@@ -31,7 +31,7 @@ use dormouse_files::{
     path::TreePath,
     revision::{Expected, Revision},
 };
-use dormouse_live::{LiveLimits, OpenError, Workspace, WriteBegin};
+use dormouse_live::{LiveLimits, Workspace, WriteBegin};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
@@ -47,8 +47,6 @@ struct Arguments {
     root: PathBuf,
     agent_state: PathBuf,
     threads: usize,
-    /// Rules of the commit to leave out.
-    without: Vec<String>,
 }
 
 fn main() -> ExitCode {
@@ -59,7 +57,7 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    match open(&arguments) {
+    match Workspace::open(&arguments.root, &arguments.agent_state, LiveLimits::default()) {
         Ok(workspace) => {
             say(&json!({"open": true}));
             serve(&workspace, arguments.threads);
@@ -89,15 +87,22 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Arguments, String> {
     }
     let root = root.ok_or("--root is missing")?;
     let agent_state = agent_state.ok_or("--agent-state is missing")?;
-    if !without.is_empty() && !cfg!(feature = "failpoints") {
-        return Err("only a build with the feature `failpoints` can leave a rule out".to_owned());
-    }
-    Ok(Arguments { root, agent_state, threads, without })
+    leave_out(without)?;
+    Ok(Arguments { root, agent_state, threads })
 }
 
-fn open(arguments: &Arguments) -> Result<Workspace, OpenError> {
-    let _ = &arguments.without;
-    Workspace::open(&arguments.root, &arguments.agent_state, LiveLimits::default())
+/// Leaves rules of the commit out, for the rig's controls.
+#[cfg(feature = "failpoints")]
+fn leave_out(rules: Vec<String>) -> Result<(), String> {
+    dormouse_live::fail::leave_out(rules).map_err(|rules| format!("one of these rules is not known: {rules:?}"))
+}
+
+#[cfg(not(feature = "failpoints"))]
+fn leave_out(rules: Vec<String>) -> Result<(), String> {
+    match rules.first() {
+        None => Ok(()),
+        Some(rule) => Err(format!("only a build with the feature `failpoints` can leave out {rule}")),
+    }
 }
 
 /// Hands each line to the next free thread, until there are no more.
