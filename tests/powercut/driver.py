@@ -20,11 +20,10 @@ class DriverFault(Exception):
 class Driver:
     """One driver on one mounted file system. Use as a context: it is ended, by force where need be."""
 
-    def __init__(self, scratch, command, mount, agent_state, threads=1, without=()):
+    def __init__(self, scratch, command, mount, agent_state, threads=1, without=None):
         words = [*command, "--root", os.path.join(mount, "root"), "--agent-state", agent_state]
         words += ["--threads", str(threads)]
-        for rule in without:
-            words += ["--without", rule]
+        words += ["--without", without] if without else []
         with scratch.whole():
             self.process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
             scratch.undo(end_child, self.process)

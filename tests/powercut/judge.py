@@ -105,7 +105,7 @@ def content_fault(data, wanted, earlier):
 class Judge:
     """Judges the cuts of one recording."""
 
-    def __init__(self, scratch, command, lanes, initial, without=()):
+    def __init__(self, scratch, command, lanes, initial, without=None):
         self.scratch, self.command, self.lanes, self.without = scratch, command, lanes, without
         self.first = [lane_world(initial, lane) for lane in range(len(lanes))]
 

@@ -64,7 +64,7 @@ class Recording:
         return sorted(sum(one.is_barrier() for one in commands[step.begin : step.end]) for step in steps)
 
 
-def record(scratch, file_system, command, variant, steps, seed, without=()):
+def record(scratch, file_system, command, variant, steps, seed, without=None):
     """Carries out a plan and leaves its disk and log in the scratch's memory."""
     random = randomness.Random(f"plan {seed} {variant.name}")
     planner = Planner(random, variant.outsider)

@@ -165,8 +165,10 @@ class Workspace:
                 writer.write(new)
                 writer.flush()
                 os.fchmod(file, mode if old is not None else request.get("mode", 0o644))
+                if "name-before-flush" in self.without:
+                    os.fsync(file)
                 os.link(f"/proc/self/fd/{file}", stage, dst_dir_fd=self.state, follow_symlinks=True)
-                if "file-sync" not in self.without:
+                if not {"file-flush", "name-before-flush"} & set(self.without):
                     os.fsync(file)
                     os.fsync(self.state)
                 inode = os.fstat(file).st_ino
@@ -218,17 +220,17 @@ class Workspace:
     def _intend(self, intent, **facts):
         intent.update(facts)
         self.journal.add(intent)
-        if "intent-sync" not in self.without:
+        if "intent" not in self.without:
             self.journal.sync()
             self._delete_displaced()
 
     def _finish(self, intent, made, displaced, *paths):
-        if "directory-sync" not in self.without:
+        if "directory-flush" not in self.without:
             self._sync_directories(*paths, *made)
         self.journal.add({"type": "done", "key": intent["key"]})
         if displaced is not None:
             self.displaced.append(displaced)
-        if "late-unlink" in self.without:
+        if "displaced-stays" in self.without:
             self._delete_displaced()
             os.fsync(self.state)
 

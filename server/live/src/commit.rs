@@ -28,7 +28,7 @@ use rustix::{
 
 use crate::{
     errno::fault,
-    fail,
+    fail::Rule,
     locate::Place,
     state::State,
     tree::{Identity, read_full_at},
@@ -232,7 +232,7 @@ pub(crate) fn replace(
 
 /// P6: makes a change of the name durable.
 fn flush(state: &State, place: &Place, path: &TreePath) -> Result<(), Fault> {
-    if fail::leaves_out("directory-sync") {
+    if !state.steps.keeps(Rule::DirectoryFlush) {
         return Ok(());
     }
     fs::fsync(&place.parent).and_then(|()| state.sync()).map_err(|_| {

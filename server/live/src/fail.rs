@@ -1,7 +1,6 @@
-//! Where a test may stop a change as a power cut would: between two numbered steps of it; and which rule of it the
-//! power-cut rig may leave out, to prove that it would notice.
+//! Where a test may stop a change as a power cut would: between two numbered steps of it.
 //!
-//! In a release build a step is always passed and every rule kept, and nothing of this is left.
+//! In a release build a step is always passed, and nothing of this is left.
 
 use dormouse_files::Fault;
 
@@ -9,11 +8,29 @@ use dormouse_files::Fault;
 #[cfg(any(test, feature = "failpoints"))]
 pub type StopHook = std::sync::Arc<dyn Fn(&'static str) -> bool + Send + Sync>;
 
+/// A rule of the commit that a negative control leaves out: a test of durability that passes without it proves nothing.
+#[cfg(any(test, feature = "failpoints"))]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rule {
+    /// The staged file is flushed.
+    FileFlush,
+    /// The directories are flushed before the answer.
+    DirectoryFlush,
+    /// An intent is durable before the exchange.
+    Intent,
+    /// What was displaced stays until the answer is durable.
+    DisplacedStays,
+    /// The staged file is flushed after it has its name, and the state directory after that.
+    NameBeforeFlush,
+}
+
 /// The steps of one workspace.
 #[derive(Default)]
 pub(crate) struct Steps {
     #[cfg(any(test, feature = "failpoints"))]
     hook: Option<StopHook>,
+    #[cfg(any(test, feature = "failpoints"))]
+    left_out: Option<Rule>,
     #[cfg(any(test, feature = "failpoints"))]
     stopped: std::sync::atomic::AtomicBool,
 }
@@ -21,7 +38,16 @@ pub(crate) struct Steps {
 #[cfg(any(test, feature = "failpoints"))]
 impl Steps {
     pub(crate) fn with_hook(hook: StopHook) -> Self {
-        Self { hook: Some(hook), stopped: false.into() }
+        Self { hook: Some(hook), ..Self::default() }
+    }
+
+    pub(crate) fn without(rule: Rule) -> Self {
+        Self { left_out: Some(rule), ..Self::default() }
+    }
+
+    /// Whether a rule holds, as it always does but in a negative control.
+    pub(crate) fn keeps(&self, rule: Rule) -> bool {
+        self.left_out != Some(rule)
     }
 
     /// The change has come to this step. Once stopped, every step after it stops too.
@@ -40,7 +66,22 @@ impl Steps {
 }
 
 #[cfg(not(any(test, feature = "failpoints")))]
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Rule {
+    FileFlush,
+    DirectoryFlush,
+    Intent,
+    DisplacedStays,
+    NameBeforeFlush,
+}
+
+#[cfg(not(any(test, feature = "failpoints")))]
 impl Steps {
+    #[inline]
+    pub(crate) fn keeps(&self, _rule: Rule) -> bool {
+        true
+    }
+
     #[inline]
     pub(crate) fn pass(&self, _step: &'static str) -> Result<(), Fault> {
         Ok(())
@@ -50,35 +91,4 @@ impl Steps {
     pub(crate) fn may_tidy(&self) -> bool {
         true
     }
-}
-
-/// Rules that [`leave_out`] knows: the staged file is flushed; directories are, after the change; an intent is, before it;
-/// what was displaced is deleted only after that.
-#[cfg(feature = "failpoints")]
-pub const RULES: [&str; 4] = ["file-sync", "directory-sync", "intent-sync", "late-unlink"];
-
-#[cfg(feature = "failpoints")]
-static LEFT_OUT: std::sync::OnceLock<Vec<String>> = std::sync::OnceLock::new();
-
-/// Leaves rules out, for as long as this process lives. Once, before any workspace is opened.
-///
-/// # Errors
-/// The rules themselves, where one is not of [`RULES`] or this was called before.
-#[cfg(feature = "failpoints")]
-pub fn leave_out(rules: Vec<String>) -> Result<(), Vec<String>> {
-    if rules.iter().any(|rule| !RULES.contains(&rule.as_str())) {
-        return Err(rules);
-    }
-    LEFT_OUT.set(rules)
-}
-
-#[cfg(feature = "failpoints")]
-pub(crate) fn leaves_out(rule: &str) -> bool {
-    LEFT_OUT.get().is_some_and(|rules| rules.iter().any(|left_out| left_out == rule))
-}
-
-#[cfg(not(feature = "failpoints"))]
-#[inline]
-pub(crate) fn leaves_out(_rule: &str) -> bool {
-    false
 }

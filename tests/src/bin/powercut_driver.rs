@@ -47,6 +47,8 @@ struct Arguments {
     root: PathBuf,
     agent_state: PathBuf,
     threads: usize,
+    /// A rule of the commit to leave out.
+    without: Option<String>,
 }
 
 fn main() -> ExitCode {
@@ -57,28 +59,28 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    match Workspace::open(&arguments.root, &arguments.agent_state, LiveLimits::default()) {
+    match open(&arguments) {
         Ok(workspace) => {
             say(&json!({"open": true}));
             serve(&workspace, arguments.threads);
             ExitCode::SUCCESS
         }
         Err(error) => {
-            say(&json!({"open": false, "message": chain(&error)}));
+            say(&json!({"open": false, "message": chain(error.as_ref())}));
             ExitCode::FAILURE
         }
     }
 }
 
 fn parse(mut words: impl Iterator<Item = String>) -> Result<Arguments, String> {
-    let (mut root, mut agent_state, mut threads, mut without) = (None, None, 1, Vec::new());
+    let (mut root, mut agent_state, mut threads, mut without) = (None, None, 1, None);
     while let Some(word) = words.next() {
         let value = words.next().ok_or_else(|| format!("{word} needs a value"))?;
         match word.as_str() {
             "--root" => root = Some(PathBuf::from(value)),
             "--agent-state" => agent_state = Some(PathBuf::from(value)),
             "--threads" => threads = value.parse().map_err(|_| format!("{value} is no number of threads"))?,
-            "--without" => without.push(value),
+            "--without" => without = Some(value),
             _ => return Err(format!("unknown argument {word}")),
         }
     }
@@ -87,21 +89,30 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Arguments, String> {
     }
     let root = root.ok_or("--root is missing")?;
     let agent_state = agent_state.ok_or("--agent-state is missing")?;
-    leave_out(without)?;
-    Ok(Arguments { root, agent_state, threads })
+    Ok(Arguments { root, agent_state, threads, without })
 }
 
-/// Leaves rules of the commit out, for the rig's controls.
+/// Opens the workspace; with a rule of the commit left out, for the rig's controls.
 #[cfg(feature = "failpoints")]
-fn leave_out(rules: Vec<String>) -> Result<(), String> {
-    dormouse_live::fail::leave_out(rules).map_err(|rules| format!("one of these rules is not known: {rules:?}"))
+fn open(arguments: &Arguments) -> Result<Workspace, AnyError> {
+    use dormouse_live::fail::Rule;
+    let rule = match arguments.without.as_deref() {
+        None => return Ok(Workspace::open(&arguments.root, &arguments.agent_state, LiveLimits::default())?),
+        Some("file-flush") => Rule::FileFlush,
+        Some("directory-flush") => Rule::DirectoryFlush,
+        Some("intent") => Rule::Intent,
+        Some("displaced-stays") => Rule::DisplacedStays,
+        Some("name-before-flush") => Rule::NameBeforeFlush,
+        Some(other) => return Err(format!("there is no rule {other}").into()),
+    };
+    Ok(Workspace::open_without(&arguments.root, &arguments.agent_state, LiveLimits::default(), rule)?)
 }
 
 #[cfg(not(feature = "failpoints"))]
-fn leave_out(rules: Vec<String>) -> Result<(), String> {
-    match rules.first() {
-        None => Ok(()),
-        Some(rule) => Err(format!("only a build with the feature `failpoints` can leave out {rule}")),
+fn open(arguments: &Arguments) -> Result<Workspace, AnyError> {
+    match &arguments.without {
+        None => Ok(Workspace::open(&arguments.root, &arguments.agent_state, LiveLimits::default())?),
+        Some(rule) => Err(format!("only a build with the feature `failpoints` can leave out {rule}").into()),
     }
 }
 
