@@ -11,6 +11,9 @@
 //! | a move: the new name is what was to be moved | done |
 //!
 //! The name is asked before the staging name. Whatever it finds, it can be cut off and begun again.
+//!
+//! A rename between two directories can be half durable: on btrfs a power cut between the flushes of the two leaves the
+//! file under both names. Then it happened, and the name that it had before goes.
 
 use std::{io, ops::ControlFlow, os::fd::AsFd, sync::Arc};
 
@@ -56,12 +59,17 @@ pub(crate) fn settle(tree: &LiveTree, state: &State, intent: &Intent) -> io::Res
             _ if target != Some(intent.inode) => staged == Some(*base_inode),
             None => true,
             Some(inode) if inode == *base_inode => true,
+            // Half of the exchange: what was displaced is gone already, and ours is to be deleted under the staging name.
+            Some(inode) if inode == intent.inode => true,
             // One that exchanges by renaming has no second name left; anything else was displaced, and is newer.
             Some(_) => !give_back(state, parent.as_ref(), intent)?,
         },
         Action::Create => target == Some(intent.inode) || staged.is_none(),
         Action::Remove => match staged {
-            Some(inode) if inode == intent.inode => true,
+            Some(inode) if inode == intent.inode => {
+                remove_other_name(parent.as_ref(), target, intent)?;
+                true
+            }
             Some(_) => {
                 return_removed(state, parent.as_ref(), intent)?;
                 false
@@ -74,6 +82,7 @@ pub(crate) fn settle(tree: &LiveTree, state: &State, intent: &Intent) -> io::Res
             let moved = inode_at(new_parent.as_ref(), new_name)? == Some(intent.inode);
             if let (true, Some(new_parent)) = (moved, &new_parent) {
                 fs::fsync(new_parent)?;
+                remove_other_name(parent.as_ref(), target, intent)?;
             }
             moved
         }
@@ -124,6 +133,16 @@ fn give_back(state: &State, parent: Option<&LiveDirectory>, intent: &Intent) -> 
     }
     keep(state, stage)?;
     Ok(false)
+}
+
+/// Ends half of a rename: takes away the name that the file had before, where it still has it beside its new one. No other
+/// name of that inode can have come there, since nobody has heard yet that it was renamed. A directory has but one name.
+fn remove_other_name(parent: Option<&LiveDirectory>, target: Option<u64>, intent: &Intent) -> io::Result<()> {
+    let Some(parent) = parent.filter(|_| target == Some(intent.inode)) else { return Ok(()) };
+    match fs::unlinkat(parent, intent.name.as_slice(), AtFlags::empty()) {
+        Ok(()) | Err(Errno::NOENT | Errno::ISDIR) => Ok(()),
+        Err(errno) => Err(errno.into()),
+    }
 }
 
 /// What was taken away was not what was to go.
