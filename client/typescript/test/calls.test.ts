@@ -59,8 +59,10 @@ async function caught<T extends dormouse.DormouseError>(kind: abstract new (...a
   assert.fail(`no ${kind.name} was thrown`);
 }
 
-async function until(done: AbortSignal): Promise<void> {
-  await new Promise<void>((resolve) => done.addEventListener("abort", () => resolve(), { once: true }));
+/** Gives no answer before the caller's deadline. */
+async function silent(_: unknown, context: HandlerContext): Promise<never> {
+  await new Promise<void>((resolve) => context.signal.addEventListener("abort", () => resolve(), { once: true }));
+  throw new ConnectError("the deadline passed here too", Code.DeadlineExceeded);
 }
 
 // ---- retries
@@ -119,19 +121,13 @@ test("the caller's deadline ends the retries", async (t) => {
 
 test("a call that gets no answer ends with its deadline", async (t) => {
   const { agent, files } = await fake(t);
-  agent.on("Stat", async (_: unknown, context: HandlerContext) => {
-    await until(context.signal);
-    return {};
-  });
+  agent.on("Stat", silent);
   await caught(dormouse.DeadlineExceeded, () => files.stat("/f", { timeoutMs: 200 }));
 });
 
 test("a caller's signal ends a call, and its waits", async (t) => {
   const { agent, files } = await fake(t);
-  agent.on("Stat", async (_: unknown, context: HandlerContext) => {
-    await until(context.signal);
-    return {};
-  });
+  agent.on("Stat", silent);
   const reason = new Error("the user went away");
   await assert.rejects(files.stat("/f", { signal: AbortSignal.abort(reason) }), reason);
   const controller = new AbortController();
@@ -190,12 +186,8 @@ test("each call has a key of its own unless one is given", async (t) => {
 
 test("an attempt's time-out is tried again with the same key", async (t) => {
   const { agent, connect } = await fake(t);
-  const slow = async (_: unknown, context: HandlerContext) => {
-    await until(context.signal);
-    return {};
-  };
-  agent.on("Remove", slow, { durable: true, replayed: true });
-  const done = await connect({ attemptTimeoutMs: 200 }).remove("/f");
+  agent.on("Remove", silent, { durable: true, replayed: true });
+  const done = await connect({ attemptTimeoutMs: 1_500 }).remove("/f");
   assert.deepEqual(done, { previous_revision: null, durable: true, replayed: true });
   const [first, second] = agent.requests("Remove");
   assert.equal(first.idempotencyKey, second.idempotencyKey);

@@ -11,7 +11,7 @@ import grpc
 import grpc.aio
 
 from dormouse import _engine as engine
-from dormouse._channel import CHANNEL_OPTIONS, metadata, parse
+from dormouse._channel import metadata, parse
 from dormouse._content import Content
 from dormouse._methods import Method
 from dormouse._sync import status_of
@@ -46,9 +46,9 @@ class Connection:
         if self._made is None:
             if self._address.tls:
                 credentials = grpc.ssl_channel_credentials(self._root_certificates)
-                self._made = grpc.aio.secure_channel(self._address.target, credentials, CHANNEL_OPTIONS)
+                self._made = grpc.aio.secure_channel(self._address.target, credentials, self._address.options)
             else:
-                self._made = grpc.aio.insecure_channel(self._address.target, CHANNEL_OPTIONS)
+                self._made = grpc.aio.insecure_channel(self._address.target, self._address.options)
         return self._made
 
     async def close(self) -> None:

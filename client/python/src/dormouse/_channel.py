@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from typing import Any
 
 ENDPOINT_VARIABLE = "DORMOUSE_ENDPOINT"
 HOST_ENDPOINT_VARIABLE = "DORMOUSE_HOST_ENDPOINT"
@@ -13,7 +14,7 @@ GENERATION_METADATA = "dormouse-generation"
 _FRAME_BYTES = 256 * 1024
 _ANSWER_BYTES_MAX = 8 * 1024 * 1024
 
-CHANNEL_OPTIONS: list[tuple[str, int]] = [
+_OPTIONS: list[tuple[str, int]] = [
     # Retries are this library's: gRPC's own know neither reasons nor keys.
     ("grpc.enable_retries", 0),
     ("grpc.max_receive_message_length", _ANSWER_BYTES_MAX),
@@ -32,6 +33,14 @@ class Address:
 
     target: str
     tls: bool
+
+    @property
+    def options(self) -> list[tuple[str, Any]]:
+        """The options of a channel to it."""
+        if self.target.startswith("unix:"):
+            # Else the socket's path is sent as the authority, which is none by RFC 3986, and strict servers refuse it.
+            return [*_OPTIONS, ("grpc.default_authority", "localhost")]
+        return list(_OPTIONS)
 
 
 def parse(endpoint: str) -> Address:

@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 import grpc
 
 from dormouse import _engine as engine
-from dormouse._channel import CHANNEL_OPTIONS, metadata, parse
+from dormouse._channel import metadata, parse
 from dormouse._content import Content
 from dormouse._methods import Method
 from dormouse._status import DETAILS_TRAILER, PUSHBACK_TRAILER, REQUEST_ID_TRAILER, Status
@@ -56,9 +56,9 @@ class Connection:
         self.metadata = metadata(token, generation)
         if address.tls:
             credentials = grpc.ssl_channel_credentials(root_certificates)
-            self._channel = grpc.secure_channel(address.target, credentials, CHANNEL_OPTIONS)
+            self._channel = grpc.secure_channel(address.target, credentials, address.options)
         else:
-            self._channel = grpc.insecure_channel(address.target, CHANNEL_OPTIONS)
+            self._channel = grpc.insecure_channel(address.target, address.options)
 
     def close(self) -> None:
         """Ends every call and lets the connection go."""
