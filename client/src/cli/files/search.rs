@@ -100,6 +100,8 @@ pub async fn run(args: Args, context: &mut Context) -> Result<Exit, Failure> {
             while let Some(found) = search.next().await? {
                 found_some = true;
                 context.out.object(&typed("match", json::found(&found)))?;
+                // Whoever reads lines as they come waits for this one.
+                context.out.flush()?;
             }
             let end = search.end().cloned().unwrap_or_default();
             let object = json::search_end(Object::default().with_origin(search.origin()), &end);
