@@ -364,6 +364,17 @@ async fn workspaces_are_listed_over_all_pages() {
 }
 
 #[tokio::test]
+async fn a_read_as_json_holds_its_content_as_text_or_as_base64() {
+    let read = |bytes: &'static [u8]| Reply::Read(vec![Ok(content(bytes)), Ok(content_end(bytes))]);
+    let host = Host::new([read(b"hello\n"), read(b"\xff\0")]).await;
+    let text: Value = serde_json::from_str(&run(&host, &["files", "read", "w:/a", "--json"]).await.out).unwrap();
+    assert_eq!((&text["content"], &text["file"]["path"]), (&Value::from("hello\n"), &Value::from("/a")));
+    assert_eq!((&text["origin"]["served_from"], text.get("raw_content")), (&Value::from("workspace"), None));
+    let raw: Value = serde_json::from_str(&run(&host, &["files", "read", "w:/a", "--json"]).await.out).unwrap();
+    assert_eq!((&raw["raw_content"], raw.get("content")), (&Value::from("/wA="), None));
+}
+
+#[tokio::test]
 async fn a_listing_prints_paths_and_a_write_prints_its_revision() {
     let mut directory = file("/p/d", 0, "");
     directory.r#type = FileType::Directory.into();

@@ -150,7 +150,7 @@ pub(super) fn typed(kind: &str, value: Value) -> Value {
 fn notes(end: &SearchEnd, clipped: u64) -> Vec<String> {
     let mut notes = Vec::new();
     if end.truncated {
-        notes.push(format!("stopped early: {}", json::stop_reason(end.stop_reason()).unwrap_or("unknown")));
+        notes.push(format!("stopped early: {}", json::stop_reason(end.stop_reason())));
     }
     if let Some(skipped) = &end.skipped {
         let kinds = [
