@@ -504,3 +504,47 @@ fn fast_commits_count_as_a_whole() {
     let opened = Volume::open(&copy.spec(), Unsealed::Crash, &DiskLimits::default());
     assert!(matches!(opened, Err(OpenError::Unavailable { what }) if what == "fast_commit_feature"));
 }
+
+/// The superblock is read again through the log, and so is everything else.
+#[test]
+fn a_superblock_that_only_the_log_holds() {
+    let (log, _) = two_transactions("jo", "-t ext4 -b 4096 -O ^metadata_csum");
+    let mut block = log.image.peek(0, 4096);
+    block[1024 + 0x68..1024 + 0x78].copy_from_slice(b"another identity");
+    fs::write(log.place.path().join("a"), &block).expect("written");
+    log.log("jo\njw -b 0 @a\njc\n");
+    let volume = open(&log.image.spec());
+    assert_eq!(&volume.uuid(), b"another identity");
+    // Its sum is of what lies on the disk, as a seal sees it.
+    let sealed = dormouse_disk::probe(&log.image.spec(), &DiskLimits::default()).expect("it is probed");
+    assert_eq!(sealed.superblock_sha256, volume.superblock_sha256());
+    assert_ne!(sealed.uuid, volume.uuid());
+    // One that names more blocks than the disk has is refused.
+    block[1024 + 4..1024 + 8].copy_from_slice(&9_000_u32.to_le_bytes());
+    fs::write(log.place.path().join("a"), &block).expect("written");
+    log.log("jo\njw -b 0 @a\njc\n");
+    let opened = Volume::open(&log.image.spec(), Unsealed::Crash, &DiskLimits::default());
+    assert!(opened.err().expect("it is refused").to_string().contains("larger than its disk"));
+}
+
+/// Files that were unlinked or cut while they were open.
+#[test]
+fn orphans() {
+    for options in ["-t ext4 -b 4096", "-t ext4 -b 4096 -O orphan_file", "-t ext3 -b 1024"] {
+        let mut held = Vec::new();
+        let image = dirty(options, "32M", "rw", |root| {
+            for index in 0..20 {
+                let path = root.join(format!("open-{index}"));
+                write_synced(&path, &pattern(50_000, index));
+                held.push(fs::File::open(&path).expect("it opens"));
+                fs::remove_file(&path).expect("removed");
+            }
+            sync_directory(root);
+            write_synced(&root.join("kept"), b"kept");
+            drop(std::mem::take(&mut held));
+        });
+        if let Some(image) = image {
+            assert!(!check_dirty(&image).contains_key(&b"open-3"[..]));
+        }
+    }
+}
