@@ -26,6 +26,7 @@ use std::{
 use dormouse_files::{Fault, limits::Limits, stat::Revisions};
 use dormouse_proto::files::v1::{self, files_service_server::FilesService};
 use tonic::{Request, Response, Status, Streaming, metadata::MetadataMap};
+use tracing::Instrument;
 
 use crate::{
     host::{
@@ -151,7 +152,7 @@ fn walk_time(_: &Reading, limits: &Limits) -> Option<Duration> {
 async fn apart<T: Send + 'static>(
     change: impl Future<Output = Result<T, Failure>> + Send + 'static,
 ) -> Result<T, Failure> {
-    match tokio::spawn(change).await {
+    match tokio::spawn(change.in_current_span()).await {
         Ok(done) => done,
         Err(error) => {
             tracing::error!(%error, "a change did not end");
