@@ -109,6 +109,11 @@ impl World {
         Self::in_directory(tempfile::tempdir().unwrap())
     }
 
+    /// In memory where that may be, for tests of many changes that are not about durability.
+    pub(super) fn in_memory() -> Self {
+        Self::in_directory(tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap())
+    }
+
     pub(super) fn in_directory(place: tempfile::TempDir) -> Self {
         std::fs::create_dir(place.path().join("root")).unwrap();
         std::fs::DirBuilder::new().mode(0o700).create(place.path().join("state")).unwrap();
