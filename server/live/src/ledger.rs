@@ -25,6 +25,7 @@ use dormouse_files::{
 };
 
 use crate::{
+    fail::Disk,
     journal::{Journal, RestartError},
     record::{Answer, Done, Intent, Record},
     workspace::LiveLimits,
@@ -41,6 +42,7 @@ const END_BYTES: u64 = 128;
 pub(crate) struct Ledger {
     inner: Mutex<Inner>,
     turned: Condvar,
+    disk: Disk,
     retention_seconds: u64,
     retention_max_seconds: u64,
 }
@@ -103,6 +105,7 @@ impl Ledger {
     /// it so. When this returns, what it said is durable.
     pub(crate) fn open(
         directory: BorrowedFd<'_>,
+        disk: &Disk,
         limits: &LiveLimits,
         mut settle: impl FnMut(&Intent) -> io::Result<Option<Answer>>,
     ) -> io::Result<Self> {
@@ -151,6 +154,7 @@ impl Ledger {
                 flush_count: 0,
             }),
             turned: Condvar::new(),
+            disk: disk.clone(),
             retention_seconds: limits.key_retention.as_secs(),
             retention_max_seconds: limits.key_retention_max.as_secs().max(limits.key_retention.as_secs()),
         };
@@ -226,7 +230,7 @@ impl Ledger {
             inner.flushing = true;
             let (upto, file) = (inner.appended, inner.journal.file());
             drop(inner);
-            let result = file.sync_data();
+            let result = self.disk.check().map_err(io::Error::from).and_then(|()| file.sync_data());
             inner = self.lock();
             inner.flushing = false;
             #[cfg(test)]
@@ -478,7 +482,7 @@ mod tests {
 
     fn ledger(place: &std::path::Path, settle: impl FnMut(&Intent) -> io::Result<Option<Answer>>) -> Ledger {
         let directory = std::fs::File::open(place).unwrap();
-        Ledger::open(directory.as_fd(), &LiveLimits::default(), settle).unwrap()
+        Ledger::open(directory.as_fd(), &Disk::default(), &LiveLimits::default(), settle).unwrap()
     }
 
     fn answer() -> Answer {

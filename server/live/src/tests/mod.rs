@@ -22,7 +22,10 @@ use dormouse_files::{
     revision::Expected,
 };
 
-use crate::{LiveLimits, Workspace, WriteBegin, fail::StopHook};
+use crate::{
+    LiveLimits, Workspace, WriteBegin,
+    fail::{Steps, StopHook},
+};
 
 /// A workspace in a directory of its own: `root` is what it sees, `state` lies beside it.
 pub(super) struct World {
@@ -132,6 +135,12 @@ impl World {
         self.close();
         let none = self.place.path().join("none");
         self.workspace = Some(Workspace::open_with_stops(&self.root(), &none, LiveLimits::default(), hook).unwrap());
+    }
+
+    pub(super) fn open_on(&mut self, steps: Steps) {
+        self.close();
+        let none = self.place.path().join("none");
+        self.workspace = Some(Workspace::open_at(&self.root(), &none, LiveLimits::default(), steps).unwrap());
     }
 
     pub(super) fn close(&mut self) {
