@@ -174,6 +174,7 @@ pub(crate) fn replace(
     let mut pause = LEASE_PAUSE_MIN;
     for attempt in 1..=LEASE_ATTEMPT_COUNT_MAX {
         if attempt > 1 {
+            // The kernel tells nobody that a file may be leased now; the tries bound the waiting to about 0.15 s.
             thread::sleep(pause);
             pause = (pause * 2).min(LEASE_PAUSE_MAX);
         }
