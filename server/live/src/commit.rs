@@ -11,6 +11,9 @@
 //! are flushed: who opens the file by its name meets the new one and does not wait; only who had looked the name up before
 //! the exchange does. A process that renames a file of its own over the name is noticed by the inode of what was displaced.
 //!
+//! What no call of the kernel prevents: where such a rename falls between the last look at the name and the exchange, two
+//! system calls apart, the name shows the patch of the older content until that is taken back, some microseconds later.
+//!
 //! Nothing here knows keys or the journal.
 
 use std::{fs::File, io, thread, time::Duration};
