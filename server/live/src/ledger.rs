@@ -25,6 +25,7 @@ use dormouse_files::{
 };
 
 use crate::{
+    fail::Disk,
     journal::{Journal, RestartError},
     record::{Answer, Done, Intent, Record},
     workspace::LiveLimits,
@@ -41,6 +42,7 @@ const END_BYTES: u64 = 128;
 pub(crate) struct Ledger {
     inner: Mutex<Inner>,
     turned: Condvar,
+    disk: Disk,
     retention_seconds: u64,
     retention_max_seconds: u64,
 }
@@ -60,6 +62,8 @@ struct Inner {
     flushed: u64,
     flushing: bool,
     broken: bool,
+    #[cfg(test)]
+    flush_count: u64,
 }
 
 enum Slot {
@@ -101,6 +105,7 @@ impl Ledger {
     /// it so. When this returns, what it said is durable.
     pub(crate) fn open(
         directory: BorrowedFd<'_>,
+        disk: &Disk,
         limits: &LiveLimits,
         mut settle: impl FnMut(&Intent) -> io::Result<Option<Answer>>,
     ) -> io::Result<Self> {
@@ -145,8 +150,11 @@ impl Ledger {
                 flushed: 0,
                 flushing: false,
                 broken: false,
+                #[cfg(test)]
+                flush_count: 0,
             }),
             turned: Condvar::new(),
+            disk: disk.clone(),
             retention_seconds: limits.key_retention.as_secs(),
             retention_max_seconds: limits.key_retention_max.as_secs().max(limits.key_retention.as_secs()),
         };
@@ -222,9 +230,13 @@ impl Ledger {
             inner.flushing = true;
             let (upto, file) = (inner.appended, inner.journal.file());
             drop(inner);
-            let result = file.sync_data();
+            let result = self.disk.check().map_err(io::Error::from).and_then(|()| file.sync_data());
             inner = self.lock();
             inner.flushing = false;
+            #[cfg(test)]
+            {
+                inner.flush_count += 1;
+            }
             match result {
                 Ok(()) => inner.flushed = inner.flushed.max(upto),
                 // The kernel may have dropped what it could not write: a second flush would lie (fsync(2)).
@@ -455,3 +467,6 @@ pub(crate) fn now() -> u64 {
 fn broken() -> io::Error {
     io::Error::other("an earlier flush of the journal failed")
 }
+
+#[cfg(test)]
+mod tests;
