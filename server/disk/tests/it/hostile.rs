@@ -202,21 +202,21 @@ fn logged(image: &Image) {
 #[test]
 fn without_checksums() {
     let image = rich("-t ext4 -b 1024 -N 512 -O ^metadata_csum,inline_data");
-    mutate("without checksums", fs::read(&image.path).unwrap(), 600, false);
+    mutate("without checksums", fs::read(&image.path).unwrap(), 300, false);
 }
 
 #[test]
 fn with_checksums() {
     let image = rich("-t ext4 -b 1024 -N 512");
-    mutate("with checksums", fs::read(&image.path).unwrap(), 200, false);
-    mutate("sealed again", fs::read(&image.path).unwrap(), 300, true);
+    mutate("with checksums", fs::read(&image.path).unwrap(), 100, false);
+    mutate("sealed again", fs::read(&image.path).unwrap(), 200, true);
 }
 
 #[test]
 fn with_a_log() {
     let image = rich("-t ext4 -b 1024 -N 512 -O ^metadata_csum");
     logged(&image);
-    mutate("with a log", fs::read(&image.path).unwrap(), 300, false);
+    mutate("with a log", fs::read(&image.path).unwrap(), 200, false);
 }
 
 #[test]

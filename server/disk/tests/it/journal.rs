@@ -592,3 +592,16 @@ fn runs_over_its_end(image: &Image) -> bool {
         .filter_map(|line| number(line, "at block "));
     tail.is_some_and(|tail| places.min().is_some_and(|place| place < tail))
 }
+
+#[test]
+fn a_revoke_block_that_cannot_be_one() {
+    let log = Written::new("-t ext4 -b 4096 -O ^metadata_csum");
+    log.log(&format!("jo\njw -b {} @a\njw -r {}\njc\n", log.block(0), log.block(1)));
+    let said = run("debugfs", &["-R", "bmap <8> 1", &log.image.path.display().to_string()]).expect("debugfs");
+    let first = said.lines().find_map(|line| line.trim().parse::<u64>().ok()).expect("a block number") * 4096;
+    // The second transaction is a revoke block and a commit block.
+    log.image.poke(first + 3 * 4096 + 12, &0x7FFF_FFFF_u32.to_be_bytes());
+    assert!(refused(&log.image).contains("revoke block"), "{}", refused(&log.image));
+    log.image.poke(first + 4 * 4096, &[0; 12]);
+    assert_eq!(log.read(), "aooooooo");
+}
