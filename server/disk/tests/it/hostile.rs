@@ -15,7 +15,7 @@ use dormouse_disk::{BlockSource, LayerStamp};
 
 use crate::{
     exercise::exercise,
-    image::{Image, fill, pattern, run},
+    image::{Image, Random, fill, pattern, run},
 };
 
 /// An image in memory with a few changes over it.
@@ -46,22 +46,6 @@ impl BlockSource for Changed {
 
     fn stamp(&self) -> io::Result<Vec<LayerStamp>> {
         Ok(Vec::new())
-    }
-}
-
-/// The generator of `pattern`, one number at a time.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    fn below(&mut self, bound: usize) -> usize {
-        (self.next() % bound as u64) as usize
     }
 }
 
@@ -145,8 +129,7 @@ fn mutate(name: &str, base: Vec<u8>, runs: u64, sealed: bool) {
     );
     let (mut opened, mut longest) = (0, Duration::ZERO);
     for run in 0..runs {
-        let mut random = Random(0x9E37_79B9_7F4A_7C15 ^ (run + 1) << 20);
-        random.next();
+        let mut random = Random::new(run);
         let changes = (0..1 + random.below(6)).map(|_| change(&mut random, &base, &blocks)).collect();
         let mut source = Changed { base: Arc::clone(&base), changes };
         if sealed {
