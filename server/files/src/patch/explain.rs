@@ -1,4 +1,35 @@
 //! Why an edit matched nothing: the nearest line, where it diverges, and the likely cause.
+//!
+//! ```text
+//! old text ──► a few words of it ──► their places in the file ──► the old text laid over each place, line by line
+//!                                                                   └─► the best: nearest, divergence, cause
+//! ```
+//! It only helps a person or a model to ask again; nothing is ever applied because it nearly matched. What it spends is
+//! bounded by the bytes it looks at, so that a miss in a large file costs no more than some scans of it.
+
+use std::borrow::Cow;
+
+use memchr::memmem;
+use unicode_normalization::UnicodeNormalization as _;
+
+use super::Edit;
+
+/// Bytes of the nearest line that are told.
+const NEAREST_TEXT_BYTES_MAX: usize = 200;
+/// Words of the old text that are looked for.
+const WORD_COUNT_MAX: usize = 4;
+/// Bytes of the file scanned for words, all words together: a word more is looked for only below it.
+const SCAN_BYTES_MAX: usize = 128 << 20;
+/// Lines of the old text that words are taken from, and that a place is scored by.
+const SCORED_LINE_COUNT_MAX: usize = 64;
+/// Places of one word that are compared.
+const PLACE_COUNT_MAX: usize = 64;
+/// Bytes compared line by line, all places together.
+const COMPARE_BYTES_MAX: usize = 1 << 20;
+/// Longest line that is brought into another Unicode form.
+const FOLD_BYTES_MAX: usize = 4 << 10;
+/// Bytes of the file in which a merely similar line is sought.
+const SIMILAR_BYTES_MAX: usize = 1 << 20;
 
 /// What [`crate::Fault::EditNoMatch`] tells beside the edit's index.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,5 +72,376 @@ impl Cause {
             Self::LineNumberPrefix => "line_number_prefix",
             Self::AlreadyApplied => "already_applied",
         }
+    }
+}
+
+/// Says what an edit whose old text is nowhere in `text` may have meant.
+pub fn diagnose(text: &str, edit: &Edit) -> Diagnosis {
+    if let Some(at) = with_other_line_ends(text, &edit.old_text) {
+        let line = line_start(text, at);
+        return told(text, Some(line), Some(line), Some(Cause::Crlf));
+    }
+    let mut bytes_left = COMPARE_BYTES_MAX;
+    let unnumbered = without_line_numbers(&edit.old_text);
+    if let Some(old) = &unnumbered {
+        let at = text.find(old.as_str());
+        let laid =
+            at.is_none().then(|| best_place(text, old, &mut bytes_left)).flatten().filter(|laid| laid.worst.is_some());
+        if let Some(line) = at.map(|at| line_start(text, at)).or(laid.map(|laid| laid.start)) {
+            return told(text, Some(line), Some(line), Some(Cause::LineNumberPrefix));
+        }
+    }
+    let applied = (!edit.new_text.trim().is_empty()).then(|| text.find(&edit.new_text)).flatten();
+    let laid = best_place(text, &edit.old_text, &mut bytes_left);
+    let cause = laid.as_ref().and_then(|laid| laid.worst).and_then(Likeness::cause);
+    if let Some(at) = applied {
+        // New text that differs from the old one only in what the cause names is no near miss but the change itself.
+        let only_this =
+            |likeness| lay(&edit.new_text, 0, &lines_of(&edit.old_text), &mut bytes_left).worst == Some(likeness);
+        if cause.is_none() || laid.as_ref().and_then(|laid| laid.worst).is_some_and(only_this) {
+            return told(text, Some(line_start(text, at)), None, Some(Cause::AlreadyApplied));
+        }
+    }
+    match laid {
+        Some(laid) => told(text, Some(laid.start), laid.diverges, cause),
+        None => {
+            let similar = similar_line(text, &edit.old_text);
+            told(text, similar, similar, None)
+        }
+    }
+}
+
+/// How much of a line must be overlooked for it to be the old text's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Likeness {
+    Exact,
+    LineEnd,
+    TrailingSpace,
+    Indented,
+    OtherForm,
+}
+
+impl Likeness {
+    fn cause(self) -> Option<Cause> {
+        Some(match self {
+            Self::Exact => return None,
+            Self::LineEnd => Cause::Crlf,
+            Self::TrailingSpace => Cause::TrailingWhitespace,
+            Self::Indented => Cause::Indentation,
+            Self::OtherForm => Cause::UnicodeForm,
+        })
+    }
+}
+
+/// The old text laid over a place of the file.
+struct Laid {
+    /// Byte at which the line begins.
+    start: usize,
+    /// Two for each line that is alike among the first ones, and one more for each before the first that is not.
+    score: usize,
+    /// Byte at which the first line begins that is not exactly the old text's.
+    diverges: Option<usize>,
+    /// What must be overlooked for all lines to be alike; nothing where one is not.
+    worst: Option<Likeness>,
+}
+
+/// Which part of a line a line of the old text must be.
+#[derive(Clone, Copy)]
+enum Part {
+    Within,
+    End,
+    Whole,
+    Beginning,
+}
+
+impl Part {
+    fn holds(self, line: &str, old: &str) -> bool {
+        match self {
+            Self::Within => line.contains(old),
+            Self::End => line.ends_with(old),
+            Self::Whole => line == old,
+            Self::Beginning => line.starts_with(old),
+        }
+    }
+}
+
+fn lines_of(old: &str) -> Vec<&str> {
+    old.split('\n').collect()
+}
+
+fn best_place(text: &str, old: &str, bytes_left: &mut usize) -> Option<Laid> {
+    let old_lines = lines_of(old);
+    let mut best: Option<Laid> = None;
+    let word_count = (SCAN_BYTES_MAX / text.len().max(1)).clamp(1, WORD_COUNT_MAX);
+    for (index, word) in words(&old_lines, word_count) {
+        for at in memmem::find_iter(text.as_bytes(), word).take(PLACE_COUNT_MAX) {
+            if *bytes_left == 0 {
+                return best;
+            }
+            let Some(start) = lines_above(text, line_start(text, at), index) else { continue };
+            let laid = lay(text, start, &old_lines, bytes_left);
+            if best.as_ref().is_none_or(|best| laid.score > best.score) {
+                best = Some(laid);
+            }
+        }
+    }
+    best
+}
+
+/// The longest words of the old text's first lines, with the index of the line each is on. A letter that may carry a
+/// separate accent in another Unicode form is no part of its word.
+fn words<'a>(old_lines: &[&'a str], count: usize) -> Vec<(usize, &'a [u8])> {
+    let mut found: Vec<(usize, &[u8])> = Vec::new();
+    for (index, line) in old_lines.iter().take(SCORED_LINE_COUNT_MAX).enumerate() {
+        let bytes = line.as_bytes();
+        let mut begin = 0;
+        for end in 0..=bytes.len() {
+            let byte = bytes.get(end);
+            if byte.is_some_and(|byte| byte.is_ascii_alphanumeric() || *byte == b'_') {
+                continue;
+            }
+            let cut = if byte.is_some_and(|byte| !byte.is_ascii()) { end.saturating_sub(1) } else { end };
+            if cut > begin {
+                found.push((index, &bytes[begin..cut]));
+            }
+            begin = end + 1;
+        }
+    }
+    if found.is_empty() {
+        found = old_lines.iter().take(SCORED_LINE_COUNT_MAX).map(|line| line.trim().as_bytes()).enumerate().collect();
+        found.retain(|(_, line)| !line.is_empty());
+    }
+    found.sort_by_key(|(index, word)| (std::cmp::Reverse(word.len()), *index));
+    found.dedup_by_key(|(_, word)| *word);
+    found.truncate(count);
+    found
+}
+
+fn lay(text: &str, start: usize, old_lines: &[&str], bytes_left: &mut usize) -> Laid {
+    let mut laid = Laid { start, score: 0, diverges: None, worst: Some(Likeness::Exact) };
+    let last = old_lines.len() - 1;
+    let mut at = Some(start);
+    for (index, old) in old_lines.iter().enumerate() {
+        if *bytes_left == 0 || index > SCORED_LINE_COUNT_MAX && laid.worst.is_none() {
+            break;
+        }
+        let Some(begin) = at else {
+            // The file ends before the old text does.
+            laid.diverges = laid.diverges.or(Some(text.len()));
+            laid.worst = None;
+            break;
+        };
+        let rest = &text[begin..];
+        let line = rest.split_once('\n').map_or(rest, |(line, _)| line);
+        *bytes_left = bytes_left.saturating_sub(line.len().max(old.len()).max(1));
+        let part = match (index == 0, index == last) {
+            (true, true) => Part::Within,
+            (true, false) => Part::End,
+            (false, true) => Part::Beginning,
+            (false, false) => Part::Whole,
+        };
+        let likeness = likeness(line, old, part);
+        if likeness.is_some() && index < SCORED_LINE_COUNT_MAX {
+            laid.score += if laid.worst.is_some() { 3 } else { 2 };
+        }
+        if likeness != Some(Likeness::Exact) {
+            laid.diverges = laid.diverges.or(Some(begin));
+        }
+        laid.worst = laid.worst.max(likeness).filter(|_| laid.worst.is_some() && likeness.is_some());
+        at = (line.len() < rest.len()).then(|| begin + line.len() + 1);
+    }
+    laid
+}
+
+fn likeness(line: &str, old: &str, part: Part) -> Option<Likeness> {
+    fn bare(line: &str) -> &str {
+        line.strip_suffix('\r').unwrap_or(line)
+    }
+    if part.holds(line, old) {
+        return Some(Likeness::Exact);
+    }
+    if part.holds(bare(line), bare(old)) {
+        return Some(Likeness::LineEnd);
+    }
+    if part.holds(line.trim_end(), old.trim_end()) {
+        return Some(Likeness::TrailingSpace);
+    }
+    if part.holds(line.trim(), old.trim()) {
+        return Some(Likeness::Indented);
+    }
+    let short = line.len() <= FOLD_BYTES_MAX && old.len() <= FOLD_BYTES_MAX;
+    let plain = line.is_ascii() && old.is_ascii();
+    (short && !plain && part.holds(&folded(line.trim()), &folded(old.trim()))).then_some(Likeness::OtherForm)
+}
+
+/// Compatibility decomposition (Unicode Standard Annex 15), and typographic quotes and dashes as ASCII has them.
+fn folded(line: &str) -> String {
+    line.nfkd()
+        .map(|character| match character {
+            '\u{2018}' | '\u{2019}' => '\'',
+            '\u{201c}' | '\u{201d}' => '"',
+            '\u{2010}'..='\u{2015}' | '\u{2212}' => '-',
+            other => other,
+        })
+        .collect()
+}
+
+fn with_other_line_ends(text: &str, old: &str) -> Option<usize> {
+    let other = if old.contains("\r\n") {
+        old.replace("\r\n", "\n")
+    } else if old.contains('\n') {
+        old.replace('\n', "\r\n")
+    } else {
+        return None;
+    };
+    text.find(&other)
+}
+
+/// The old text without `12| `, `12: `, `12<tab>` or `12→` before each of its lines; nothing where one lacks it.
+fn without_line_numbers(old: &str) -> Option<String> {
+    let mut result = String::with_capacity(old.len());
+    let mut numbered = 0;
+    for (index, line) in old.split('\n').enumerate() {
+        if index > 0 {
+            result.push('\n');
+        }
+        if line.trim().is_empty() {
+            continue;
+        }
+        let unpadded = line.trim_start_matches(' ');
+        let after = unpadded.trim_start_matches(|character: char| character.is_ascii_digit());
+        if after.len() == unpadded.len() {
+            return None;
+        }
+        let content = match after.strip_prefix('|').or_else(|| after.strip_prefix(':')) {
+            Some(content) => content.strip_prefix(' ').unwrap_or(content),
+            None => after.strip_prefix('\t').or_else(|| after.strip_prefix('→'))?,
+        };
+        result.push_str(content);
+        numbered += 1;
+    }
+    (numbered > 0 && !result.trim().is_empty()).then_some(result)
+}
+
+/// The line that shares the longest beginning and end with the old text's first one, where that is more than half of both.
+fn similar_line(text: &str, old: &str) -> Option<usize> {
+    let old = old.lines().map(str::trim).find(|line| !line.is_empty())?.as_bytes();
+    let mut best: Option<(usize, usize)> = None;
+    let mut at = 0;
+    for line in text.split_inclusive('\n') {
+        if at > SIMILAR_BYTES_MAX {
+            break;
+        }
+        let trimmed = line.trim().as_bytes();
+        let begin = trimmed.iter().zip(old).take_while(|(left, right)| left == right).count();
+        let room = trimmed.len().min(old.len()) - begin;
+        let end =
+            trimmed.iter().rev().zip(old.iter().rev()).take(room).take_while(|(left, right)| left == right).count();
+        let shared = begin + end;
+        if shared * 2 > trimmed.len().max(old.len()) && best.is_none_or(|(most, _)| shared > most) {
+            best = Some((shared, at));
+        }
+        at += line.len();
+    }
+    best.map(|(_, at)| at)
+}
+
+fn line_start(text: &str, at: usize) -> usize {
+    memchr::memrchr(b'\n', &text.as_bytes()[..at]).map_or(0, |newline| newline + 1)
+}
+
+/// The beginning of the line that is so many above the one that begins at `start`.
+fn lines_above(text: &str, start: usize, count: usize) -> Option<usize> {
+    let mut start = start;
+    for _ in 0..count {
+        start = line_start(text, start.checked_sub(1)?);
+    }
+    Some(start)
+}
+
+fn told(text: &str, nearest: Option<usize>, diverges: Option<usize>, cause: Option<Cause>) -> Diagnosis {
+    let number = |at: usize| 1 + memchr::memchr_iter(b'\n', &text.as_bytes()[..at]).count() as u64;
+    let nearest_text = nearest.map(|at| {
+        let line = text[at..].split('\n').next().unwrap_or_default();
+        let line = line.strip_suffix('\r').map_or(Cow::Borrowed(line), Cow::Borrowed);
+        let mut cut = line.len().min(NEAREST_TEXT_BYTES_MAX);
+        while !line.is_char_boundary(cut) {
+            cut -= 1;
+        }
+        line[..cut].to_owned()
+    });
+    let diverges_at_line = if diverges == nearest { nearest.map(number) } else { diverges.map(number) };
+    Diagnosis { nearest_line: nearest.map(number), nearest_text, diverges_at_line, cause }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(text: &str, old: &str, new: &str) -> Diagnosis {
+        assert!(!text.contains(old), "the old text must be missing");
+        diagnose(text, &Edit { old_text: old.to_owned(), new_text: new.to_owned(), replace_all: false })
+    }
+
+    #[track_caller]
+    fn check(text: &str, old: &str, nearest: u64, diverges: Option<u64>, cause: Option<Cause>) {
+        let found = found(text, old, "something else that is not there");
+        assert_eq!(
+            (found.nearest_line, found.diverges_at_line, found.cause),
+            (Some(nearest), diverges, cause),
+            "{found:?}"
+        );
+    }
+
+    #[test]
+    fn names_the_cause() {
+        check("one\r\ntwo\r\nthree\r\n", "one\ntwo\n", 1, Some(1), Some(Cause::Crlf));
+        check("one\ntwo\nthree\n", "two\r\nthree", 2, Some(2), Some(Cause::Crlf));
+        check("\r\n\r\n", "\n\n", 1, Some(1), Some(Cause::Crlf));
+        check("a\nfoo  \nbar\n", "foo\nbar\n", 2, Some(2), Some(Cause::TrailingWhitespace));
+        check("a\nfoo\nbar\n", "foo\nbar  ", 2, Some(3), Some(Cause::TrailingWhitespace));
+        check("if x:\n\tcall()\n", "if x:\n    call()\n", 1, Some(2), Some(Cause::Indentation));
+        check("x\n    call(1)\n    call(2)\n", "call(1)\ncall(2)", 2, Some(3), Some(Cause::Indentation));
+        check("x\ncafe\u{301} au lait\n", "café au lait", 2, Some(2), Some(Cause::UnicodeForm));
+        check("x\ncafé au lait\n", "cafe\u{301} au lait", 2, Some(2), Some(Cause::UnicodeForm));
+        check("say “hi” now", "say \"hi\" now", 1, Some(1), Some(Cause::UnicodeForm));
+        check(
+            "x\nlet a = 1;\nlet b = 2;\n",
+            "12| let a = 1;\n13| let b = 2;",
+            2,
+            Some(2),
+            Some(Cause::LineNumberPrefix),
+        );
+        check("x\n  let a = 1;\n", "    12\t  let a = 1;\n", 2, Some(2), Some(Cause::LineNumberPrefix));
+        check("x\n  let a = 1;\n", "     2→  let a = 1;", 2, Some(2), Some(Cause::LineNumberPrefix));
+        check("x\n  let a = 1;\n", "2: let a = 1;\n3: x", 2, Some(2), None);
+    }
+
+    #[test]
+    fn knows_what_was_done_before() {
+        let applied = found("fn new_name() {}\n", "old_name", "new_name");
+        assert_eq!((applied.cause, applied.nearest_line), (Some(Cause::AlreadyApplied), Some(1)));
+        let applied = found("x\n    foo()\n", "\tfoo()", "    foo()");
+        assert_eq!((applied.cause, applied.nearest_line), (Some(Cause::AlreadyApplied), Some(2)));
+        assert_eq!(found("b\r\nc\r\n", "b\nc", "b").cause, Some(Cause::Crlf));
+        assert_eq!(found("a", "b", "").cause, None);
+    }
+
+    #[test]
+    fn names_where_it_diverges() {
+        let text = "fn a() {\n    one();\n    two();\n}\nfn b() {\n    one();\n    three();\n}\n";
+        check(text, "fn b() {\n    one();\n    two();\n}\n", 5, Some(7), None);
+        check("alpha\nbeta\n", "beta\ngamma", 2, Some(3), None);
+        check("value = compute(1)\n", "valve = computed(1)", 1, Some(1), None);
+        let found = found("nothing alike", "zzz", "y");
+        assert_eq!(found, Diagnosis { nearest_line: None, nearest_text: None, diverges_at_line: None, cause: None });
+    }
+
+    #[test]
+    fn clips_the_line_on_a_character() {
+        let text = format!("word {}\n", "é".repeat(200));
+        let near = found(&text, "word e", "y").nearest_text.unwrap();
+        assert_eq!(near.len(), 199);
+        assert!(near.ends_with('é'));
     }
 }

@@ -13,6 +13,8 @@ use bytes::Bytes;
 
 use crate::{
     change::Key,
+    error::Fault,
+    limits::Limits,
     path::TreePath,
     revision::{Expected, Revision},
     stat::Entry,
@@ -76,4 +78,53 @@ pub struct PatchDone {
     pub replayed: bool,
     /// A process kept the replaced file open for writing.
     pub replaced_open_file: bool,
+}
+
+/// Checks the shape of a request's edits, before anything else is looked at.
+///
+/// # Errors
+/// `Invalid` with the field: not 1 to `patch_edit_count_max` edits, an empty old text, or one that equals its new text.
+pub fn check_edits(edits: &[Edit], limits: &Limits) -> Result<(), Fault> {
+    if edits.is_empty() || edits.len() > limits.patch_edit_count_max {
+        let message = format!("give 1 to {} edits, not {}", limits.patch_edit_count_max, edits.len());
+        return Err(Fault::invalid("edits", message));
+    }
+    for (index, edit) in edits.iter().enumerate() {
+        let field = || format!("edits[{index}].old_text");
+        if edit.old_text.is_empty() {
+            return Err(Fault::invalid(field(), "is empty, which is everywhere; to create a file use content"));
+        }
+        if edit.old_text == edit.new_text {
+            return Err(Fault::invalid(field(), "equals new_text, so the edit changes nothing"));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(edits: &[(&str, &str)], expect: Option<&str>) {
+        let edits: Vec<Edit> = edits
+            .iter()
+            .map(|(old, new)| Edit { old_text: (*old).to_owned(), new_text: (*new).to_owned(), replace_all: true })
+            .collect();
+        match (check_edits(&edits, &Limits::default()), expect) {
+            (Ok(()), None) => {}
+            (Err(Fault::Invalid { field, .. }), Some(expect)) => assert_eq!(field, expect),
+            (found, expect) => panic!("{found:?} is not {expect:?}"),
+        }
+    }
+
+    #[test]
+    fn the_shape_of_edits() {
+        check(&[("a", "b")], None);
+        check(&[("a", "")], None);
+        check(&[], Some("edits"));
+        check(&[("a", "b"); 100], None);
+        check(&[("a", "b"); 101], Some("edits"));
+        check(&[("a", "b"), ("", "b")], Some("edits[1].old_text"));
+        check(&[("a", "a")], Some("edits[0].old_text"));
+    }
 }

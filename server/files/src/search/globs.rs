@@ -1,13 +1,36 @@
 //! Globs, gitignore-style, relative to the path that is searched or listed.
+//!
+//! They mean what gitignore(5) says of a pattern, with alternation (`*.{py,ts}`) added: a name without `/` matches at any
+//! depth, a `/` elsewhere than at the end anchors, a trailing `/` matches directories only, and what matches a directory
+//! matches everything beneath it. What gitignore would silently take for nothing (`#x`, `!x`, `./x`) is refused. No
+//! `.gitignore` file is ever read.
+
+use std::{ffi::OsStr, os::unix::ffi::OsStrExt};
+
+use ignore::gitignore::{Gitignore, GitignoreBuilder};
 
 use crate::{error::Fault, limits::Limits};
 
 /// Which files: all, or those that an include matches; less those that an exclude matches.
 #[derive(Debug, Clone)]
 pub struct GlobSet {
-    // replaced by the matchers
-    _empty: (),
+    include: Option<Matcher>,
+    exclude: Option<Matcher>,
 }
+
+/// What a [`GlobSet`] says of one path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is asked for; of a directory, everything beneath is, less what is excluded.
+    Included,
+    /// It is not asked for itself. Something beneath a directory may be.
+    Neither,
+    /// It is not asked for, nor anything beneath.
+    Excluded,
+}
+
+#[derive(Debug, Clone)]
+struct Matcher(Gitignore);
 
 impl GlobSet {
     /// Compiles both lists; an empty include allows everything.
@@ -15,7 +38,106 @@ impl GlobSet {
     /// # Errors
     /// `Invalid` for too many, `InvalidPattern` (field `include[3]` or `exclude.globs[3]`) for one that does not parse.
     pub fn new(include: &[String], exclude: &[String], limits: &Limits) -> Result<Self, Fault> {
-        let _ = (include, exclude, limits);
-        Ok(Self { _empty: () })
+        Ok(Self {
+            include: Matcher::new("include", include, limits)?,
+            exclude: Matcher::new("exclude.globs", exclude, limits)?,
+        })
     }
+
+    /// What is said of `path`, relative to the root of the walk, without a leading `/`. `above_included` is whether a
+    /// directory above it was [`Verdict::Included`]; a directory above it that was `Excluded` is the caller's to heed.
+    pub fn verdict(&self, path: &[u8], is_directory: bool, above_included: bool) -> Verdict {
+        if self.exclude.as_ref().is_some_and(|matcher| matcher.is_match(path, is_directory)) {
+            return Verdict::Excluded;
+        }
+        match &self.include {
+            Some(matcher) if !above_included && !matcher.is_match(path, is_directory) => Verdict::Neither,
+            _ => Verdict::Included,
+        }
+    }
+}
+
+impl Matcher {
+    fn new(field: &str, globs: &[String], limits: &Limits) -> Result<Option<Self>, Fault> {
+        if globs.len() > limits.glob_count_max {
+            let message = format!("{} globs are over the limit of {}", globs.len(), limits.glob_count_max);
+            return Err(Fault::invalid(field, message));
+        }
+        if globs.is_empty() {
+            return Ok(None);
+        }
+        let mut builder = GitignoreBuilder::new("");
+        builder.allow_unclosed_class(false);
+        for (index, glob) in globs.iter().enumerate() {
+            let refuse = |position: usize, message: String| Fault::InvalidPattern {
+                field: format!("{field}[{index}]"),
+                position,
+                message,
+            };
+            if glob.len() > limits.glob_bytes_max {
+                let message = format!("the glob has {} bytes, over the limit of {}", glob.len(), limits.glob_bytes_max);
+                return Err(refuse(limits.glob_bytes_max, message));
+            }
+            if let Some((position, message)) = misread(glob) {
+                return Err(refuse(position, message.to_owned()));
+            }
+            builder.add_line(None, glob).map_err(|error| {
+                let (position, message) = explain(glob, &error);
+                refuse(position, message)
+            })?;
+        }
+        let matcher = builder.build().map_err(|error| Fault::invalid(field, error.to_string()))?;
+        Ok(Some(Self(matcher)))
+    }
+
+    fn is_match(&self, path: &[u8], is_directory: bool) -> bool {
+        self.0.matched(OsStr::from_bytes(path), is_directory).is_ignore()
+    }
+}
+
+/// What a gitignore file takes for something else than a pattern, or for one that can match nothing.
+fn misread(glob: &str) -> Option<(usize, &'static str)> {
+    let shown = glob.trim_end_matches(' ');
+    if shown.is_empty() {
+        return Some((0, "the glob is empty; give a name or a pattern such as *.py"));
+    }
+    if shown.bytes().all(|byte| byte == b'/') {
+        return Some((0, "the glob names nothing; give a name behind the /"));
+    }
+    if glob.starts_with('!') {
+        return Some((
+            0,
+            "a glob cannot be negated; move it to the other list, or write \\! for a name that begins with !",
+        ));
+    }
+    if glob.starts_with('#') {
+        return Some((0, "a glob that begins with # is a comment; write \\# for a name that begins with #"));
+    }
+    if let Some(position) = glob.bytes().position(|byte| matches!(byte, b'\n' | b'\r' | 0)) {
+        return Some((position, "a glob is one line without a NUL byte"));
+    }
+    let mut position = 0;
+    for component in shown.split('/') {
+        if matches!(component, "." | "..") {
+            return Some((position, "no path below the root has a component . or ..; write the glob without it"));
+        }
+        position += component.len() + 1;
+    }
+    None
+}
+
+/// The place and the words for what the glob parser refused.
+fn explain(glob: &str, error: &ignore::Error) -> (usize, String) {
+    let reason = match error {
+        ignore::Error::Glob { err, .. } => err.clone(),
+        other => other.to_string(),
+    };
+    let position = if reason.contains("dangling") {
+        glob.len() - 1
+    } else if reason.contains("class") {
+        glob.rfind('[').unwrap_or(0)
+    } else {
+        glob.find(['{', '}', '[']).unwrap_or(0)
+    };
+    (position, format!("the glob does not parse: {reason}"))
 }

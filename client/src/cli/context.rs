@@ -1,0 +1,110 @@
+//! What a command works with: the clients, the way of printing, the notes.
+
+use std::{
+    fs::File,
+    io::{IsTerminal, Read, Write},
+    sync::Arc,
+};
+
+use dormouse_client::{
+    FilesClient, HostClient, HostWaker, Options, Token,
+    proto::files::v1::{Consistency, Origin, ServedFrom},
+};
+
+use super::{
+    Global, When,
+    fail::Failure,
+    out::{Format, Out},
+    wake::CommandWaker,
+};
+
+const TOKEN_BYTES_MAX: u64 = 16 * 1024;
+
+/// What a command works with.
+pub struct Context {
+    pub files: FilesClient,
+    pub host: HostClient,
+    pub out: Out,
+    pub format: Format,
+    pub colour: bool,
+    quiet: bool,
+}
+
+impl Context {
+    pub fn new(global: Global) -> Result<Self, Failure> {
+        let options =
+            Options { timeout: global.timeout, token: token()?, generation: global.generation, ..Options::default() };
+        let host = HostClient::new(global.host_endpoint.channel()).with_options(options.clone());
+        let mut files = FilesClient::new(global.endpoint.channel()).with_options(options);
+        if let Some(command) = global.wake_command {
+            files = files.with_waker(Arc::new(CommandWaker::new(command)));
+        } else if global.wake.is_some() {
+            files = files.with_waker(Arc::new(HostWaker::new(host.clone())));
+        }
+        let out = Out::new();
+        let colour = match global.color {
+            When::Always => true,
+            When::Never => false,
+            // https://no-color.org: present and not empty.
+            When::Auto => out.is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
+        };
+        let format = match (global.json, global.jsonl) {
+            (true, _) => Format::Json,
+            (_, true) => Format::JsonLines,
+            _ => Format::Text,
+        };
+        Ok(Self { files, host, out, format, colour, quiet: global.quiet })
+    }
+
+    /// A word beside the data, on standard error.
+    pub fn note(&self, text: &str) {
+        if !self.quiet {
+            // A note that nobody can read is not worth a failure.
+            let _ = writeln!(std::io::stderr(), "dormouse: {text}");
+        }
+    }
+
+    /// Says where an answer came from, where that is worth a word. Under JSON the object says it.
+    pub fn note_origin(&self, origin: &Origin) {
+        if self.format != Format::Text || origin.served_from() != ServedFrom::Disk {
+            return;
+        }
+        match origin.consistency() {
+            Consistency::Crash => self.note("served from disk, as after a power cut: late writes may be missing"),
+            _ => self.note("served from disk"),
+        }
+    }
+
+    /// Whether the answer is one object (or one line) of JSON.
+    pub fn json(&self) -> bool {
+        self.format != Format::Text
+    }
+}
+
+/// From the environment or a file, never from a flag: other users can read a process's arguments.
+fn token() -> Result<Option<Token>, Failure> {
+    let text = match (std::env::var("DORMOUSE_TOKEN"), std::env::var_os("DORMOUSE_TOKEN_FILE")) {
+        (Ok(text), _) if !text.is_empty() => text,
+        (_, Some(name)) if !name.is_empty() => {
+            let shown = name.to_string_lossy().into_owned();
+            let mut text = String::new();
+            File::open(&name)
+                .and_then(|file| file.take(TOKEN_BYTES_MAX).read_to_string(&mut text))
+                .map_err(|error| Failure::File(shown, error))?;
+            text
+        }
+        _ => return Ok(None),
+    };
+    match Token::new(&text) {
+        Some(token) => Ok(Some(token)),
+        None => Err(Failure::Usage("the token is empty or holds characters that a header cannot carry".into())),
+    }
+}
+
+/// Standard input as a source of content; refused on a terminal, where it would only seem to hang.
+pub fn standard_input(flag: &str) -> Result<tokio::io::Stdin, Failure> {
+    if std::io::stdin().is_terminal() {
+        return Err(Failure::Usage(format!("{flag}: standard input is a terminal; name a file, or feed it by a pipe")));
+    }
+    Ok(tokio::io::stdin())
+}
