@@ -1,8 +1,39 @@
 //! Directory workspaces: a directory of this host, read through confined descriptors and changed durably and exactly once.
+//!
+//! ```text
+//! Workspace ─┬─ tree ──────────────► openat2, one name at a time
+//!            └─ patch, write, remove, rename, make_directory
+//!                 └─ ledger (key known?) ─ locate ─ lock ─ current ─ stage ─ ledger (intent) ─ commit ─ ledger (done)
+//! open ──► state ──► ledger ──► recover ──► sweep
+//! ```
+//! The steps of a change are numbered P1 to P7 where they are made: P1 lock and read, P2 stage, P3 intent, P4 exchange, P5
+//! look at what was displaced, P6 flush the directories, P7 done. A crash between any two of them leaves the old file or
+//! the new one, and a retry with the same key finds out which.
 
+mod attributes;
+mod commit;
+mod content;
 mod errno;
+pub mod fail;
+mod journal;
+mod ledger;
+mod locate;
+mod lock;
+mod make_directory;
+mod patch;
+mod record;
+mod recover;
+mod remove;
+mod rename;
+mod stage;
+mod state;
+mod sweep;
+#[cfg(test)]
+mod tests;
 pub mod tree;
 pub mod workspace;
+mod write;
 
 pub use tree::{LiveDirectory, LiveFile, LiveTree};
-pub use workspace::{LiveLimits, OpenError, StagedWrite, Workspace, WriteBegin};
+pub use workspace::{LiveLimits, OpenError, Workspace};
+pub use write::{StagedWrite, WriteBegin};

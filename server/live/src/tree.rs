@@ -83,6 +83,17 @@ impl LiveFile {
     pub(crate) fn file(&self) -> &File {
         &self.0
     }
+
+    pub(crate) fn into_file(self) -> File {
+        self.0
+    }
+}
+
+impl LiveDirectory {
+    /// Whether only search permission was there, so that it can be neither listed nor flushed.
+    pub(crate) fn is_path_only(&self) -> bool {
+        self.0.path_only
+    }
 }
 
 impl LiveTree {

@@ -1,20 +1,43 @@
-//! One directory workspace: its tree, and every change of it.
+//! One directory workspace: how it is opened and recovered, and what every change of it has in common: the key that makes
+//! it happen once, and its end. What each verb does is in the file of its name.
 
 use std::{
+    collections::VecDeque,
     io,
+    os::fd::AsFd,
     path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
 use dormouse_files::{
     Fault,
     budget::Budget,
-    change::{MakeDirectoryPlan, MovePlan, PlaceDone, RemoveDone, RemovePlan, WriteDone, WritePlan},
+    change::{Key, MakeDirectoryPlan, MovePlan, PlaceDone, RemoveDone, RemovePlan, WritePlan},
     limits::Limits,
     patch::{PatchDone, PatchPlan},
+    path::TreePath,
+};
+use rustix::{
+    fs::{self, Mode, OFlags},
+    io::Errno,
 };
 
-use crate::tree::LiveTree;
+use crate::{
+    WriteBegin,
+    errno::fault,
+    fail::Steps,
+    ledger::{Claim, Claimed, Ledger, Ticket},
+    lock::Locks,
+    record::Answer,
+    recover,
+    state::{Found, MaybeState, State},
+    sweep::Sweeper,
+    tree::{LiveTree, open_beneath},
+};
+
+/// Times that a change begins again because what it had read was changed under it, before it gives up as `BusyWriter`.
+pub(crate) const ATTEMPT_COUNT_MAX: u32 = 20;
 
 /// Bounds of a workspace's changes.
 #[derive(Debug, Clone)]
@@ -71,35 +94,90 @@ pub enum OpenError {
 
 /// A directory workspace that is open. Shared by all calls; every method blocks.
 pub struct Workspace {
-    tree: LiveTree,
+    pub(crate) inner: Arc<Inner>,
 }
 
-/// How a Write begins.
-pub enum WriteBegin {
-    /// It was done before: here is the stored answer, no data is needed.
-    Replayed(WriteDone),
-    /// Send the data.
-    Staged(StagedWrite),
+pub(crate) struct Inner {
+    pub(crate) tree: LiveTree,
+    pub(crate) limits: LiveLimits,
+    pub(crate) locks: Locks,
+    changing: Result<Changing, Errno>,
 }
 
-/// A Write whose data is arriving. Dropped before `finish`, it leaves nothing behind.
-pub struct StagedWrite {
-    _private: (),
+/// What a workspace that can be changed has beside its tree.
+pub(crate) struct Changing {
+    pub(crate) state: Arc<State>,
+    pub(crate) ledger: Ledger,
+    /// Displaced files, to be deleted once the journal is durable up to the ticket; the oldest first. As long as the calls
+    /// since the last flush.
+    displaced: Mutex<VecDeque<(Ticket, String)>>,
+    sweeper: Sweeper,
+}
+
+/// How a change ended well.
+pub(crate) struct Finished {
+    pub(crate) answer: Answer,
+    pub(crate) record: Recording,
+    /// Names in the state directory that are to be deleted.
+    pub(crate) displaced: Option<String>,
+}
+
+/// When the answer must be durable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Recording {
+    /// With some later flush: a recovery would find the answer again.
+    Lazy,
+    /// Before the caller hears of it: a recovery could not tell.
+    AtOnce,
+    /// Before the caller hears of it; and nothing was changed, so that a failure is just one.
+    Unchanged,
 }
 
 impl Workspace {
     /// Opens the directory `root`; `agent_state` is where the agent may keep what belongs to no workspace's file system.
+    /// What a crash left unfinished is brought to an end first.
     ///
     /// # Errors
     /// See [`OpenError`].
     pub fn open(root: &Path, agent_state: &Path, limits: LiveLimits) -> Result<Self, OpenError> {
-        let _ = (root, agent_state, limits);
-        Err(OpenError::Kernel { call: "openat2" })
+        Self::open_at(root, agent_state, limits, Steps::default())
+    }
+
+    /// As [`Workspace::open`]; `hook` is asked at each step of a change whether everything stops there.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    #[cfg(any(test, feature = "failpoints"))]
+    #[doc(hidden)]
+    pub fn open_with_stops(
+        root: &Path,
+        agent_state: &Path,
+        limits: LiveLimits,
+        hook: crate::fail::StopHook,
+    ) -> Result<Self, OpenError> {
+        Self::open_at(root, agent_state, limits, Steps::with_hook(hook))
+    }
+
+    fn open_at(root: &Path, agent_state: &Path, limits: LiveLimits, steps: Steps) -> Result<Self, OpenError> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let held = fs::openat(fs::CWD, root, flags, Mode::empty())
+            .map_err(|errno| OpenError::Root { root: root.to_owned(), source: errno.into() })?;
+        match open_beneath(&held, b".", flags) {
+            Ok(_) => {}
+            // A filter of system calls answers so too for one that it does not know.
+            Err(Errno::NOSYS | Errno::PERM) => return Err(OpenError::Kernel { call: "openat2" }),
+            Err(errno) => return Err(OpenError::Root { root: root.to_owned(), source: errno.into() }),
+        }
+        let Found { state, hidden } = State::find(root, held.as_fd(), agent_state, steps)?;
+        let tree = LiveTree::new(held, hidden);
+        let changing = Changing::open(&tree, state, &limits)
+            .map_err(|source| OpenError::State { path: root.to_owned(), source })?;
+        Ok(Self { inner: Arc::new(Inner { tree, limits, locks: Locks::default(), changing }) })
     }
 
     /// Its files, for reading.
     pub fn tree(&self) -> &LiveTree {
-        &self.tree
+        &self.inner.tree
     }
 
     /// Replaces text in a file, or its whole content.
@@ -107,8 +185,7 @@ impl Workspace {
     /// # Errors
     /// As `ErrorReason` in files.proto says of Patch.
     pub fn patch(&self, plan: &PatchPlan, budget: &dyn Budget) -> Result<PatchDone, Fault> {
-        let _ = (plan, budget);
-        Err(Fault::Internal("not built yet"))
+        self.inner.patch(plan, budget)
     }
 
     /// Begins a Write: checks everything that can be checked before the data.
@@ -116,8 +193,7 @@ impl Workspace {
     /// # Errors
     /// As `ErrorReason` in files.proto says of Write.
     pub fn write(&self, plan: &WritePlan) -> Result<WriteBegin, Fault> {
-        let _ = plan;
-        Err(Fault::Internal("not built yet"))
+        Inner::write(&self.inner, plan)
     }
 
     /// Removes a file, a link, an empty directory, or with `recursive` a whole one.
@@ -125,8 +201,7 @@ impl Workspace {
     /// # Errors
     /// As `ErrorReason` in files.proto says of Remove.
     pub fn remove(&self, plan: &RemovePlan, budget: &dyn Budget) -> Result<RemoveDone, Fault> {
-        let _ = (plan, budget);
-        Err(Fault::Internal("not built yet"))
+        self.inner.remove(plan, budget)
     }
 
     /// Renames a file or directory within the workspace.
@@ -134,8 +209,7 @@ impl Workspace {
     /// # Errors
     /// As `ErrorReason` in files.proto says of Move.
     pub fn rename(&self, plan: &MovePlan, budget: &dyn Budget) -> Result<PlaceDone, Fault> {
-        let _ = (plan, budget);
-        Err(Fault::Internal("not built yet"))
+        self.inner.rename(plan, budget)
     }
 
     /// Makes a directory.
@@ -143,27 +217,125 @@ impl Workspace {
     /// # Errors
     /// As `ErrorReason` in files.proto says of MakeDirectory.
     pub fn make_directory(&self, plan: &MakeDirectoryPlan) -> Result<PlaceDone, Fault> {
-        let _ = plan;
-        Err(Fault::Internal("not built yet"))
+        self.inner.make_directory(plan)
     }
 }
 
-impl StagedWrite {
-    /// The next piece of the content.
-    ///
-    /// # Errors
-    /// `DiskFull` and what the system says.
-    pub fn append(&mut self, piece: &[u8]) -> Result<(), Fault> {
-        let _ = piece;
-        Err(Fault::Internal("not built yet"))
+impl Changing {
+    fn open(tree: &LiveTree, state: MaybeState, limits: &LiveLimits) -> io::Result<Result<Self, Errno>> {
+        let state = match state {
+            Ok(state) => Arc::new(state),
+            Err(errno) => return Ok(Err(errno)),
+        };
+        let left = recover::stages(&state)?;
+        let ledger = Ledger::open(state.as_ref().as_fd(), limits, |intent| recover::settle(tree, &state, intent))?;
+        let changing = Self { state, ledger, displaced: Mutex::default(), sweeper: Sweeper::default() };
+        // Only now: what the journal said of them is settled, and that is durable.
+        for name in left {
+            changing.sweeper.delete(&changing.state, &name);
+        }
+        Ok(Ok(changing))
     }
 
-    /// Makes the whole visible and durable. `size_bytes` and `crc32c` are what the caller believes it sent.
+    /// Deletes what was displaced by changes whose end is durable.
+    pub(crate) fn tidy(&self) {
+        let flushed = self.ledger.flushed();
+        loop {
+            let name = {
+                let mut displaced = self.displaced.lock().unwrap_or_else(PoisonError::into_inner);
+                match displaced.front() {
+                    Some((ticket, _)) if *ticket <= flushed => displaced.pop_front().map(|(_, name)| name),
+                    _ => None,
+                }
+            };
+            match name {
+                Some(name) if self.state.steps.may_tidy() => self.sweeper.delete(&self.state, &name),
+                _ => return,
+            }
+        }
+    }
+
+    /// After the change became visible, and the disk failed.
+    pub(crate) fn outcome_unknown(&self, path: &TreePath) -> Fault {
+        self.state.fail();
+        Fault::OutcomeUnknown { path: path.clone() }
+    }
+}
+
+impl Drop for Changing {
+    fn drop(&mut self) {
+        let is_clean = !self.state.has_failed() && self.state.steps.may_tidy();
+        if is_clean && self.ledger.flush(self.ledger.appended()).is_ok() {
+            self.tidy();
+        }
+    }
+}
+
+impl Inner {
+    /// What is needed for a change of `path`.
+    pub(crate) fn changing(&self, path: &TreePath) -> Result<&Changing, Fault> {
+        let changing = self.changing.as_ref().map_err(|errno| fault(path, *errno))?;
+        if changing.state.has_failed() || changing.ledger.is_broken() {
+            let source = io::Error::other("the disk failed before; the workspace must be opened again");
+            return Err(Fault::Io { path: path.clone(), source });
+        }
+        Ok(changing)
+    }
+
+    /// Makes a change happen once: answers from what is stored, or runs it and stores its answer. The flag says whether the
+    /// answer was stored before.
     ///
-    /// # Errors
-    /// `Invalid` where they differ from what arrived, and as `ErrorReason` in files.proto says of Write.
-    pub fn finish(self, size_bytes: u64, crc32c: Option<u32>, budget: &dyn Budget) -> Result<WriteDone, Fault> {
-        let _ = (size_bytes, crc32c, budget);
-        Err(Fault::Internal("not built yet"))
+    /// A key with the same request is answered before the path is looked at: the change itself may have removed it.
+    pub(crate) fn once(
+        &self,
+        path: &TreePath,
+        key: &Key,
+        budget: &dyn Budget,
+        check_path: impl FnOnce() -> Result<(), Fault>,
+        change: impl FnOnce(&Changing, &mut Claim<'_>) -> Result<Finished, Fault>,
+    ) -> Result<(Answer, bool), Fault> {
+        let changing = match self.changing(path) {
+            Ok(changing) => changing,
+            // What is wrong with the path is said first.
+            Err(fault) => return check_path().and(Err(fault)),
+        };
+        if let Ok(Some(answer)) = changing.ledger.peek(key) {
+            return Ok((answer, true));
+        }
+        check_path()?;
+        let mut claim = match changing.ledger.claim(key, budget)? {
+            Claimed::Answered(answer) => return Ok((answer, true)),
+            Claimed::Fresh(claim) => claim,
+        };
+        match change(changing, &mut claim) {
+            Ok(finished) => changing.finish(path, claim, finished).map(|answer| (answer, false)),
+            Err(fault) => {
+                claim.refuse(&fault);
+                Err(fault)
+            }
+        }
+    }
+}
+
+impl Changing {
+    /// P7: the answer is stored, and what was displaced goes once that is durable.
+    fn finish(&self, path: &TreePath, claim: Claim<'_>, finished: Finished) -> Result<Answer, Fault> {
+        let Finished { answer, record, displaced } = finished;
+        self.state.steps.pass("P7")?;
+        let ticket = match claim.done(answer.clone(), path) {
+            Ok(ticket) => ticket,
+            Err(fault) if record == Recording::Unchanged => return Err(fault),
+            Err(_) => return Err(self.outcome_unknown(path)),
+        };
+        if let Some(name) = displaced {
+            self.displaced.lock().unwrap_or_else(PoisonError::into_inner).push_back((ticket, name));
+        }
+        self.state.steps.pass("P7 done")?;
+        if record != Recording::Lazy && self.ledger.flush(ticket).is_err() {
+            return Err(self.outcome_unknown(path));
+        }
+        self.state.steps.pass("P7 durable")?;
+        self.tidy();
+        Ok(answer)
     }
 }

@@ -1,0 +1,136 @@
+//! What a file carries beside its content: owner, mode, access control list and extended attributes (xattr(7)), given to a
+//! staged file before it is put into place.
+//!
+//! The owner comes before the mode, since fchown(2) clears set-id bits; extended attributes come last.
+
+use std::os::fd::AsFd;
+
+use rustix::{
+    fs::{self, Gid, Mode, Stat, Uid, XattrFlags},
+    io::Errno,
+};
+
+/// Bytes of all names of a file's extended attributes, and of one value (`XATTR_LIST_MAX`, `XATTR_SIZE_MAX` of limits.h).
+const ATTRIBUTE_BYTES_MAX: usize = 64 << 10;
+const ACCESS_LIST: &[u8] = b"system.posix_acl_access";
+/// New content has no right to the old one's capabilities, and hashes of the old content do not hold for the new one.
+const DROPPED: [&[u8]; 3] = [b"security.capability", b"security.ima", b"security.evm"];
+/// Set-user-id, set-group-id, sticky and permission bits.
+const MODE_BITS: u32 = 0o7777;
+
+/// Makes `staged` carry what `old` does.
+///
+/// # Errors
+/// Whatever cannot be copied refuses the change: a file that silently lost its owner or list would be another file.
+pub(crate) fn copy(staged: impl AsFd, old: impl AsFd) -> Result<(), Errno> {
+    let (from, to) = (fs::fstat(&old)?, fs::fstat(&staged)?);
+    give(&staged, &to, from.st_uid, from.st_gid)?;
+    let names = names(&old)?;
+    let listed: Vec<&[u8]> = names.split(|byte| *byte == 0).filter(|name| is_kept(name)).collect();
+    if !listed.contains(&ACCESS_LIST) {
+        remove_access_list(&staged)?;
+    }
+    fs::fchmod(&staged, Mode::from_raw_mode(from.st_mode & MODE_BITS))?;
+    for name in listed {
+        let mut value = vec![0; ATTRIBUTE_BYTES_MAX];
+        let length = match fs::fgetxattr(&old, name, &mut value[..]) {
+            Ok(length) => length,
+            // It was removed since it was listed.
+            Err(Errno::NODATA) => continue,
+            Err(errno) => return Err(errno),
+        };
+        fs::fsetxattr(&staged, name, &value[..length], XattrFlags::empty())?;
+    }
+    Ok(())
+}
+
+/// Makes `staged` a new file or directory with this mode in a directory; as root it belongs to the directory's owner.
+pub(crate) fn found(staged: impl AsFd, mode: u32, parent: &Stat, is_root: bool) -> Result<(), Errno> {
+    let stat = fs::fstat(&staged)?;
+    let inherits_group = parent.st_mode & 0o2000 != 0;
+    let (uid, gid) = match (is_root, inherits_group) {
+        (true, _) => (parent.st_uid, parent.st_gid),
+        (false, true) => (stat.st_uid, parent.st_gid),
+        (false, false) => (stat.st_uid, stat.st_gid),
+    };
+    give(&staged, &stat, uid, gid)?;
+    let is_directory = fs::FileType::from_raw_mode(stat.st_mode) == fs::FileType::Directory;
+    // A directory in a directory with the set-group-id bit has it too (inode(7)).
+    let inherited = if is_directory && inherits_group { 0o2000 } else { 0 };
+    fs::fchmod(&staged, Mode::from_raw_mode(mode | inherited))
+}
+
+fn give(file: impl AsFd, stat: &Stat, uid: u32, gid: u32) -> Result<(), Errno> {
+    if (stat.st_uid, stat.st_gid) == (uid, gid) {
+        return Ok(());
+    }
+    let uid = (stat.st_uid != uid).then(|| Uid::from_raw(uid));
+    let gid = (stat.st_gid != gid).then(|| Gid::from_raw(gid));
+    fs::fchown(file, uid, gid)
+}
+
+fn names(file: impl AsFd) -> Result<Vec<u8>, Errno> {
+    let mut list = vec![0; ATTRIBUTE_BYTES_MAX];
+    match fs::flistxattr(file, &mut list[..]) {
+        Ok(length) => {
+            list.truncate(length);
+            Ok(list)
+        }
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(Vec::new()),
+        Err(errno) => Err(errno),
+    }
+}
+
+fn is_kept(name: &[u8]) -> bool {
+    if name.is_empty() || DROPPED.contains(&name) || name.starts_with(b"trusted.overlay.") {
+        return false;
+    }
+    name == ACCESS_LIST || !name.starts_with(b"system.")
+}
+
+fn remove_access_list(staged: impl AsFd) -> Result<(), Errno> {
+    match fs::fremovexattr(staged, ACCESS_LIST) {
+        Ok(()) | Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
+        Err(errno) => Err(errno),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs::File, os::unix::fs::PermissionsExt};
+
+    use super::*;
+
+    #[test]
+    fn a_copy_carries_mode_and_attributes() {
+        let place = tempfile::tempdir().unwrap();
+        let open =
+            |name: &str| File::options().create_new(true).read(true).write(true).open(place.path().join(name)).unwrap();
+        let (old, new) = (open("old"), open("new"));
+        old.set_permissions(std::fs::Permissions::from_mode(0o4711)).unwrap();
+        // A file system without user attributes still carries the rest.
+        let has_attributes = fs::fsetxattr(&old, "user.note", b"kept", XattrFlags::empty()).is_ok();
+        copy(&new, &old).unwrap();
+        assert_eq!(fs::fstat(&new).unwrap().st_mode & MODE_BITS, 0o4711);
+        if has_attributes {
+            let mut value = [0; 16];
+            let length = fs::fgetxattr(&new, "user.note", &mut value[..]).unwrap();
+            assert_eq!(&value[..length], b"kept");
+        }
+    }
+
+    #[test]
+    fn capabilities_and_hashes_of_the_old_content_are_dropped() {
+        for (name, kept) in [
+            (b"user.x".as_slice(), true),
+            (b"security.selinux", true),
+            (b"system.posix_acl_access", true),
+            (b"security.capability", false),
+            (b"security.ima", false),
+            (b"system.nfs4_acl", false),
+            (b"", false),
+        ] {
+            assert_eq!(is_kept(name), kept);
+        }
+    }
+}

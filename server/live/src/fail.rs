@@ -1,0 +1,52 @@
+//! Where a test may stop a change as a power cut would: between two numbered steps of it.
+//!
+//! In a release build a step is always passed, and nothing of this is left.
+
+use dormouse_files::Fault;
+
+/// Told the name of each step; answers whether everything stops there.
+#[cfg(any(test, feature = "failpoints"))]
+pub type StopHook = std::sync::Arc<dyn Fn(&'static str) -> bool + Send + Sync>;
+
+/// The steps of one workspace.
+#[derive(Default)]
+pub(crate) struct Steps {
+    #[cfg(any(test, feature = "failpoints"))]
+    hook: Option<StopHook>,
+    #[cfg(any(test, feature = "failpoints"))]
+    stopped: std::sync::atomic::AtomicBool,
+}
+
+#[cfg(any(test, feature = "failpoints"))]
+impl Steps {
+    pub(crate) fn with_hook(hook: StopHook) -> Self {
+        Self { hook: Some(hook), stopped: false.into() }
+    }
+
+    /// The change has come to this step. Once stopped, every step after it stops too.
+    pub(crate) fn pass(&self, step: &'static str) -> Result<(), Fault> {
+        use std::sync::atomic::Ordering::SeqCst;
+        if !self.stopped.load(SeqCst) && self.hook.as_ref().is_some_and(|hook| hook(step)) {
+            self.stopped.store(true, SeqCst);
+        }
+        if self.stopped.load(SeqCst) { Err(Fault::Internal("stopped by a test")) } else { Ok(()) }
+    }
+
+    /// Whether what a failure would tidy may be tidied: a machine without power tidies nothing.
+    pub(crate) fn may_tidy(&self) -> bool {
+        !self.stopped.load(std::sync::atomic::Ordering::SeqCst)
+    }
+}
+
+#[cfg(not(any(test, feature = "failpoints")))]
+impl Steps {
+    #[inline]
+    pub(crate) fn pass(&self, _step: &'static str) -> Result<(), Fault> {
+        Ok(())
+    }
+
+    #[inline]
+    pub(crate) fn may_tidy(&self) -> bool {
+        true
+    }
+}
