@@ -257,3 +257,6 @@ where
         })
         .await
 }
+
+#[cfg(test)]
+mod tests;

@@ -73,9 +73,6 @@ impl Host {
         check_name(name).map_err(refused)?;
         let spec = resolved(spec).map_err(|(_, what)| refused(what))?;
         let known = self.find(name).ok().map(|workspace| workspace.held().record.clone());
-        let directory = self
-            .open_directory(&spec)
-            .map_err(|source| ConfiguredError::Directory { name: name.to_owned(), source })?;
         let generation = match known {
             Some(record) if record.spec == spec => return Ok(()),
             Some(record) => {
@@ -88,6 +85,9 @@ impl Host {
             None => 1,
         };
         self.check_images(name, &spec).map_err(|fault| refused(fault.to_string()))?;
+        let directory = self
+            .open_directory(&spec)
+            .map_err(|source| ConfiguredError::Directory { name: name.to_owned(), source })?;
         let record = first_record(name, spec, state, generation);
         self.inner.store.save(&record).map_err(|source| ConfiguredError::Record { name: name.to_owned(), source })?;
         self.insert(Workspace::new(record, directory));
