@@ -63,6 +63,22 @@ impl HostClient {
         list_workspaces, LIST_WORKSPACES, ListWorkspacesRequest -> ListWorkspacesResponse
     );
     verb!(
+        /// Lets a running workspace come to rest: no new change, its file systems frozen.
+        quiesce_workspace, QUIESCE_WORKSPACE, QuiesceWorkspaceRequest -> QuiesceWorkspaceResponse
+    );
+    verb!(
+        /// Looks for the proof that a stopped workspace's disk is still and complete.
+        seal_workspace, SEAL_WORKSPACE, SealWorkspaceRequest -> SealWorkspaceResponse
+    );
+    verb!(
+        /// The fence before anything may write the disk again.
+        unseal_workspace, UNSEAL_WORKSPACE, UnsealWorkspaceRequest -> UnsealWorkspaceResponse
+    );
+    verb!(
+        /// Finds the running machine's agent and serves from it.
+        open_workspace, OPEN_WORKSPACE, OpenWorkspaceRequest -> OpenWorkspaceResponse
+    );
+    verb!(
         /// Quiesce, pause and seal in one call.
         suspend_workspace, SUSPEND_WORKSPACE, SuspendWorkspaceRequest -> SuspendWorkspaceResponse
     );

@@ -57,6 +57,14 @@ impl Method {
     pub const LIST_WORKSPACES: Self = Self("dormouse.host.v1.HostService/ListWorkspaces");
     /// `HostService.WatchWorkspaces`
     pub const WATCH_WORKSPACES: Self = Self("dormouse.host.v1.HostService/WatchWorkspaces");
+    /// `HostService.QuiesceWorkspace`
+    pub const QUIESCE_WORKSPACE: Self = Self("dormouse.host.v1.HostService/QuiesceWorkspace");
+    /// `HostService.SealWorkspace`
+    pub const SEAL_WORKSPACE: Self = Self("dormouse.host.v1.HostService/SealWorkspace");
+    /// `HostService.UnsealWorkspace`
+    pub const UNSEAL_WORKSPACE: Self = Self("dormouse.host.v1.HostService/UnsealWorkspace");
+    /// `HostService.OpenWorkspace`
+    pub const OPEN_WORKSPACE: Self = Self("dormouse.host.v1.HostService/OpenWorkspace");
     /// `HostService.SuspendWorkspace`
     pub const SUSPEND_WORKSPACE: Self = Self("dormouse.host.v1.HostService/SuspendWorkspace");
     /// `HostService.ResumeWorkspace`
@@ -158,6 +166,10 @@ mod tests {
         check(Method::GET_WORKSPACE, Effect::Safe, "get_workspace");
         check(Method::LIST_WORKSPACES, Effect::Safe, "list_workspaces");
         check(Method::WATCH_WORKSPACES, Effect::Safe, "watch_workspaces");
+        check(Method::QUIESCE_WORKSPACE, Effect::Idempotent, "quiesce_workspace");
+        check(Method::SEAL_WORKSPACE, Effect::Idempotent, "seal_workspace");
+        check(Method::UNSEAL_WORKSPACE, Effect::Idempotent, "unseal_workspace");
+        check(Method::OPEN_WORKSPACE, Effect::Idempotent, "open_workspace");
         check(Method::SUSPEND_WORKSPACE, Effect::Idempotent, "suspend_workspace");
         check(Method::RESUME_WORKSPACE, Effect::Idempotent, "resume_workspace");
         check(Method::DRAIN_HOST, Effect::Idempotent, "drain_host");
@@ -169,6 +181,31 @@ mod tests {
         let silent: Vec<_> = EFFECTS.iter().filter(|(_, effect)| **effect == Effect::Unknown).collect();
         assert!(silent.is_empty(), "{silent:?}");
         assert!(EFFECTS.len() >= 24);
+    }
+
+    /// `service_config.json` is for clients that are generated in other languages: the same table in gRPC's own words.
+    #[test]
+    fn the_shipped_service_config_says_what_the_contract_says() {
+        let config: serde_json::Value = serde_json::from_str(include_str!("../service_config.json")).unwrap();
+        let policy = crate::retry::Policy::default();
+        let shipped = &config["methodConfig"][0]["retryPolicy"];
+        assert_eq!(shipped["maxAttempts"], policy.attempts_max);
+        assert_eq!(shipped["initialBackoff"], format!("{}s", policy.backoff.as_secs_f64()));
+        assert_eq!(shipped["maxBackoff"], format!("{}s", policy.backoff_max.as_secs_f64()));
+        assert_eq!(shipped["retryableStatusCodes"], serde_json::json!(["UNAVAILABLE"]));
+        let mut listed: Vec<String> = config["methodConfig"][0]["name"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|name| format!("{}/{}", name["service"].as_str().unwrap(), name["method"].as_str().unwrap()))
+            .collect();
+        // The agent inside a machine is called by its host alone.
+        let public = |path: &&String| !path.starts_with("dormouse.guest.");
+        let known = EFFECTS.iter().filter(|(_, effect)| **effect != Effect::Unknown).map(|(path, _)| path);
+        let mut known: Vec<String> = known.filter(public).cloned().collect();
+        listed.sort();
+        known.sort();
+        assert_eq!(listed, known);
     }
 
     #[test]

@@ -1,13 +1,12 @@
 //! What a command works with: the clients, the way of printing, the notes.
 
 use std::{
-    fs::File,
-    io::{IsTerminal, Read, Write},
+    io::{IsTerminal, Write},
     sync::Arc,
 };
 
 use dormouse_client::{
-    FilesClient, HostClient, HostWaker, Options, Token,
+    FilesClient, HostClient, HostWaker, Options,
     proto::files::v1::{Consistency, Origin, ServedFrom},
 };
 
@@ -15,10 +14,9 @@ use super::{
     Global, When,
     fail::Failure,
     out::{Format, Out},
+    settings::Settings,
     wake::CommandWaker,
 };
-
-const TOKEN_BYTES_MAX: u64 = 16 * 1024;
 
 /// What a command works with.
 pub struct Context {
@@ -31,11 +29,15 @@ pub struct Context {
 }
 
 impl Context {
-    pub fn new(global: Global) -> Result<Self, Failure> {
-        let options =
-            Options { timeout: global.timeout, token: token()?, generation: global.generation, ..Options::default() };
-        let host = HostClient::new(global.host_endpoint.channel()).with_options(options.clone());
-        let mut files = FilesClient::new(global.endpoint.channel()).with_options(options);
+    pub fn new(global: Global, settings: Settings) -> Self {
+        let options = Options {
+            timeout: settings.timeout,
+            token: settings.token,
+            generation: global.generation,
+            ..Options::default()
+        };
+        let host = HostClient::new(settings.host_endpoint.channel()).with_options(options.clone());
+        let mut files = FilesClient::new(settings.endpoint.channel()).with_options(options);
         if let Some(command) = global.wake_command {
             files = files.with_waker(Arc::new(CommandWaker::new(command)));
         } else if global.wake.is_some() {
@@ -53,7 +55,7 @@ impl Context {
             (_, true) => Format::JsonLines,
             _ => Format::Text,
         };
-        Ok(Self { files, host, out, format, colour, quiet: global.quiet })
+        Self { files, host, out, format, colour, quiet: global.quiet }
     }
 
     /// A word beside the data, on standard error.
@@ -78,26 +80,6 @@ impl Context {
     /// Whether the answer is one object (or one line) of JSON.
     pub fn json(&self) -> bool {
         self.format != Format::Text
-    }
-}
-
-/// From the environment or a file, never from a flag: other users can read a process's arguments.
-fn token() -> Result<Option<Token>, Failure> {
-    let text = match (std::env::var("DORMOUSE_TOKEN"), std::env::var_os("DORMOUSE_TOKEN_FILE")) {
-        (Ok(text), _) if !text.is_empty() => text,
-        (_, Some(name)) if !name.is_empty() => {
-            let shown = name.to_string_lossy().into_owned();
-            let mut text = String::new();
-            File::open(&name)
-                .and_then(|file| file.take(TOKEN_BYTES_MAX).read_to_string(&mut text))
-                .map_err(|error| Failure::File(shown, error))?;
-            text
-        }
-        _ => return Ok(None),
-    };
-    match Token::new(&text) {
-        Some(token) => Ok(Some(token)),
-        None => Err(Failure::Usage("the token is empty or holds characters that a header cannot carry".into())),
     }
 }
 

@@ -11,7 +11,8 @@
 //! | 6 | not running, or unavailable after retries, or too late |
 //! | 7 | the host lacks the feature |
 //! | 8 | anything else: a defect, a failing disk, output that cannot be written |
-//! | 130 | interrupted |
+//! | 130 | interrupted (SIGINT) |
+//! | 143 | terminated (SIGTERM) |
 
 use std::{io, process::ExitCode};
 
@@ -31,6 +32,7 @@ pub enum Exit {
     FeatureMissing = 7,
     Other = 8,
     Interrupted = 130,
+    Terminated = 143,
 }
 
 impl From<Exit> for ExitCode {

@@ -10,6 +10,7 @@ mod host;
 mod json;
 mod man;
 mod out;
+mod settings;
 mod target;
 mod text;
 mod wake;
@@ -19,10 +20,12 @@ use std::{ffi::OsString, process::ExitCode, time::Duration};
 
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use dormouse_client::Endpoint;
+use tokio::signal::unix::{SignalKind, signal};
 
 use self::{
     context::Context,
     fail::{Exit, Failure},
+    settings::Settings,
 };
 
 /// How long an interrupted command may take to clean up.
@@ -42,7 +45,7 @@ const CLEAN_UP: Duration = Duration::from_secs(2);
         1 search found nothing      5 refused by policy or limit\n  \
         2 wrong usage               6 not running, or unavailable after retries\n  \
         3 not found                 7 the host lacks the feature\n  \
-        8 anything else           130 interrupted"
+        8 anything else           130 interrupted, 143 terminated"
 )]
 pub struct Cli {
     #[command(flatten)]
@@ -55,12 +58,12 @@ pub struct Cli {
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Options of every command")]
 pub struct Global {
-    /// Where FilesService listens: unix:PATH, http://HOST:PORT or tcp:HOST:PORT
-    #[arg(long, global = true, env = "DORMOUSE_ENDPOINT", default_value = "unix:/run/dormouse/files.sock")]
-    endpoint: Endpoint,
-    /// Where HostService listens
-    #[arg(long, global = true, env = "DORMOUSE_HOST_ENDPOINT", default_value = "unix:/run/dormouse/host.sock")]
-    host_endpoint: Endpoint,
+    /// Where FilesService listens: unix:PATH, http://HOST:PORT or tcp:HOST:PORT [default: unix:/run/dormouse/files.sock]
+    #[arg(long, global = true, env = "DORMOUSE_ENDPOINT")]
+    endpoint: Option<Endpoint>,
+    /// Where HostService listens [default: unix:/run/dormouse/host.sock]
+    #[arg(long, global = true, env = "DORMOUSE_HOST_ENDPOINT")]
+    host_endpoint: Option<Endpoint>,
     /// Print one JSON object; errors are JSON on standard error
     #[arg(long, global = true, conflicts_with = "jsonl")]
     json: bool,
@@ -142,8 +145,14 @@ pub fn main() -> ExitCode {
         Ok(runtime) => runtime,
         Err(error) => return Failure::Output(error).report(wants_json, ""),
     };
-    let endpoint = cli.endpoint_shown();
-    let code = match runtime.block_on(until_interrupted(cli)) {
+    let (code, endpoint) = match cli.command.settings(&cli.global) {
+        Err(failure) => (Err(failure), String::new()),
+        Ok(settings) => {
+            let endpoint = settings.as_ref().map(|settings| cli.command.endpoint(settings)).unwrap_or_default();
+            (runtime.block_on(until_interrupted(cli, settings)), endpoint)
+        }
+    };
+    let code = match code {
         Ok(exit) => exit.into(),
         Err(failure) => failure.report(wants_json, &endpoint),
     };
@@ -153,34 +162,48 @@ pub fn main() -> ExitCode {
 }
 
 /// The command runs in a task of its own, so that an interrupt is seen even while it waits for a full pipe.
-async fn until_interrupted(cli: Cli) -> Result<Exit, Failure> {
-    let mut task = tokio::spawn(run(cli));
-    tokio::select! {
-        done = &mut task => done.unwrap_or_else(|failed| Err(Failure::Panic(failed.to_string()))),
-        _ = tokio::signal::ctrl_c() => {
-            task.abort();
-            // Dropping the command removes its temporary file.
-            let _ = tokio::time::timeout(CLEAN_UP, task).await;
-            Ok(Exit::Interrupted)
+async fn until_interrupted(cli: Cli, settings: Option<Settings>) -> Result<Exit, Failure> {
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut task = tokio::spawn(run(cli, settings));
+    let exit = tokio::select! {
+        done = &mut task => return done.unwrap_or_else(|failed| Err(Failure::Panic(failed.to_string()))),
+        _ = interrupt.recv() => Exit::Interrupted,
+        _ = terminate.recv() => Exit::Terminated,
+    };
+    task.abort();
+    // Dropping the command removes its temporary file; a task that is stuck in a write is left behind.
+    match tokio::time::timeout(CLEAN_UP, task).await {
+        Ok(_) | Err(_) => Ok(exit),
+    }
+}
+
+async fn run(cli: Cli, settings: Option<Settings>) -> Result<Exit, Failure> {
+    let context = settings.map(|settings| Context::new(cli.global, settings));
+    match (cli.command, context) {
+        (Command::Completions(args), _) => completions::run(&args, &mut Cli::command()),
+        (Command::Man(args), _) => man::run(&args, Cli::command()),
+        (Command::Files(command), Some(context)) => files::run(command, context).await,
+        (Command::Workspaces(command), Some(context)) => workspaces::run(command, context).await,
+        (Command::Host(args), Some(context)) => host::run(args, context).await,
+        (_, None) => Err(Failure::Panic("a command without its settings".into())),
+    }
+}
+
+impl Command {
+    /// Nothing for a command that calls no host, so that it works beside a broken configuration file.
+    fn settings(&self, global: &Global) -> Result<Option<Settings>, Failure> {
+        match self {
+            Self::Completions(_) | Self::Man(_) => Ok(None),
+            Self::Files(_) | Self::Workspaces(_) | Self::Host(_) => Settings::load(global).map(Some),
         }
     }
-}
 
-async fn run(cli: Cli) -> Result<Exit, Failure> {
-    match cli.command {
-        Command::Completions(args) => completions::run(&args, &mut Cli::command()),
-        Command::Man(args) => man::run(&args, Cli::command()),
-        Command::Files(command) => files::run(command, Context::new(cli.global)?).await,
-        Command::Workspaces(command) => workspaces::run(command, Context::new(cli.global)?).await,
-        Command::Host(args) => host::run(args, Context::new(cli.global)?).await,
-    }
-}
-
-impl Cli {
-    fn endpoint_shown(&self) -> String {
-        match self.command {
-            Command::Workspaces(_) | Command::Host(_) => self.global.host_endpoint.to_string(),
-            _ => self.global.endpoint.to_string(),
+    /// The endpoint that a failure to connect is about.
+    fn endpoint(&self, settings: &Settings) -> String {
+        match self {
+            Self::Workspaces(_) | Self::Host(_) => settings.host_endpoint.to_string(),
+            _ => settings.endpoint.to_string(),
         }
     }
 }

@@ -264,17 +264,19 @@ async fn a_read_into_a_file_is_there_whole_or_not_at_all() {
 }
 
 #[tokio::test]
-async fn an_interrupted_read_ends_with_130_and_leaves_nothing() {
-    let directory = tempfile::tempdir().unwrap();
-    let host = Host::new([Reply::ReadThenHang(vec![content(b"hello\n")])]).await;
-    let mut command = command(&host);
-    command.args(["files", "read", "w:/a", "-o"]).arg(directory.path().join("got"));
-    let mut child = command.spawn().unwrap();
-    host.until_asked(1).await;
-    let killed = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
-    assert!(killed.success());
-    let status = tokio::task::spawn_blocking(move || child.wait().unwrap()).await.unwrap();
-    assert_eq!((status.code(), names(directory.path())), (Some(130), vec![]));
+async fn an_interrupted_read_leaves_nothing() {
+    for (signal, code) in [("-INT", 130), ("-TERM", 143)] {
+        let directory = tempfile::tempdir().unwrap();
+        let host = Host::new([Reply::ReadThenHang(vec![content(b"hello\n")])]).await;
+        let mut command = command(&host);
+        command.args(["files", "read", "w:/a", "-o"]).arg(directory.path().join("got"));
+        let mut child = command.spawn().unwrap();
+        host.until_asked(1).await;
+        let killed = Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap();
+        assert!(killed.success());
+        let status = tokio::task::spawn_blocking(move || child.wait().unwrap()).await.unwrap();
+        assert_eq!((status.code(), names(directory.path())), (Some(code), vec![]));
+    }
 }
 
 #[tokio::test]
