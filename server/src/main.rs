@@ -1,6 +1,11 @@
 //! `dormoused`: configuration → log → host → serve → drain.
 
-use std::{error::Error, io::Write, process::ExitCode, time::Duration};
+use std::{
+    error::Error,
+    io::{self, Write},
+    process::ExitCode,
+    time::Duration,
+};
 
 use clap::Parser;
 use dormouse_server::{
@@ -8,7 +13,7 @@ use dormouse_server::{
     flags::{Command, Flags},
     telemetry::log,
 };
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// How long work that is left after the drain may hold up the exit.
 const LEFT_TIME_MAX: Duration = Duration::from_millis(500);
@@ -25,9 +30,10 @@ fn main() -> ExitCode {
             Err(error) => return refuse(&error),
         },
         Command::Demo => runtime.block_on(async {
+            let orders = Orders::listen()?;
             let demo = demo::Demo::start().await?;
             print(&demo.to_try())?;
-            wait_for_signal().await?;
+            orders.wait().await;
             demo.end().await;
             Ok(())
         }),
@@ -41,6 +47,7 @@ fn main() -> ExitCode {
 
 async fn serve(config: Config) -> Result<(), Box<dyn Error>> {
     log::start(&config.log)?;
+    let orders = Orders::listen()?;
     let server = Server::start(&config).await?;
     let text = |addresses: &[dormouse_server::config::Address]| {
         addresses.iter().map(ToString::to_string).collect::<Vec<String>>()
@@ -51,22 +58,34 @@ async fn serve(config: Config) -> Result<(), Box<dyn Error>> {
         "host_listen": text(server.host_listen()),
     });
     print(&format!("{ready}\n"))?;
-    wait_for_signal().await?;
+    orders.wait().await;
     tracing::info!("going down");
     server.shutdown().await;
     Ok(())
 }
 
-async fn wait_for_signal() -> std::io::Result<()> {
-    let (mut terminated, mut interrupted) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    tokio::select! {
-        _ = terminated.recv() => Ok(()),
-        _ = interrupted.recv() => Ok(()),
+/// Orders to go down, heard from the moment this is made: one that comes before the agent says that it is ready, or right
+/// after, ends it in order too.
+struct Orders {
+    terminated: Signal,
+    interrupted: Signal,
+}
+
+impl Orders {
+    fn listen() -> io::Result<Self> {
+        Ok(Self { terminated: signal(SignalKind::terminate())?, interrupted: signal(SignalKind::interrupt())? })
+    }
+
+    async fn wait(mut self) {
+        tokio::select! {
+            _ = self.terminated.recv() => {}
+            _ = self.interrupted.recv() => {}
+        }
     }
 }
 
-fn print(text: &str) -> std::io::Result<()> {
-    let mut out = std::io::stdout().lock();
+fn print(text: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
     out.write_all(text.as_bytes())?;
     out.flush()
 }
