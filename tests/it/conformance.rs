@@ -44,10 +44,10 @@ fn check_same(one: (&str, &str), other: (&str, &str)) {
 #[test]
 fn everyone_tells_the_same_story() {
     let directory = tempfile::tempdir().expect("a temporary directory");
-    let root = directory.path().join("root");
+    let root = directory.path().join("tree");
     fs::create_dir(&root).expect("a directory");
     fixture::fill(&root);
-    let state = directory.path().join("state");
+    let state = directory.path().join("agent");
     fs::create_dir(&state).expect("a directory");
     let linear = image::make(&root, directory.path(), Directories::Linear, "64M");
     let hashed = image::make(&root, directory.path(), Directories::Hashed, "64M");

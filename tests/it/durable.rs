@@ -120,8 +120,8 @@ fn a_new_file_is_answered_after_each_new_directorys_parent_is_on_disk() {
 #[test]
 fn what_was_answered_before_a_crash_is_there_after_it() {
     let place = tempfile::tempdir().expect("a temporary directory");
-    let root = place.path().join("root");
-    let state = place.path().join("state");
+    let root = place.path().join("tree");
+    let state = place.path().join("agent");
     fs::create_dir(&root).expect("a directory");
     put(&root, "a", "0\n");
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
@@ -144,8 +144,8 @@ fn what_was_answered_before_a_crash_is_there_after_it() {
 #[test]
 fn a_crash_in_the_middle_leaves_the_old_or_the_new() {
     let place = tempfile::tempdir().expect("a temporary directory");
-    let root = place.path().join("root");
-    let state = place.path().join("state");
+    let root = place.path().join("tree");
+    let state = place.path().join("agent");
     fs::create_dir(&root).expect("a directory");
     put(&root, "a", "old".repeat(500_000));
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");

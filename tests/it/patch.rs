@@ -372,7 +372,9 @@ fn directories_are_made_where_that_is_asked_and_none_is_left_by_a_failure() {
     let plain = ask::content(LIVE, "/d/e/f", &b"new"[..]);
     let parents = pb::PatchRequest { create_parents: true, ..plain.clone() };
     check_refused(&site, plain, ErrorReason::FileNotFound).with("path", "/d/e/f").with("missing", "/d");
-    check_refused(&site, pinned(parents.clone(), &"0".repeat(64)), ErrorReason::RevisionMismatch);
+    // What was refused under a key is remembered with it, so each try has its own.
+    let other = pb::PatchRequest { idempotency_key: ask::key(), ..parents.clone() };
+    check_refused(&site, pinned(other, &"0".repeat(64)), ErrorReason::RevisionMismatch);
     let edits = pb::PatchRequest { create_parents: true, ..at("/d/e/f", "a", "b") };
     check_refused(&site, edits, ErrorReason::FileNotFound);
     let beneath = pb::PatchRequest { create_parents: true, ..ask::content(LIVE, "/file/x", &b"new"[..]) };
