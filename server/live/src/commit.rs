@@ -2,13 +2,14 @@
 //! displaced was not what had been read.
 //!
 //! ```text
-//! lease ─► still the base? ─► exchange ─► lease whole, and the base displaced? ─► done
-//!   │            └─ no: Changed               └─ no: exchange back ─► try again, or Changed
+//! lease ─► still the base? ─► exchange ─► the base displaced, lease whole? ─► flush ─► lease still whole? ─► done
+//!   │            └─ no: Changed               └─ no: exchange back  ◄──────────────── no ─┘
 //!   └─ a writer has it open: try again, and Busy after some tries
 //! ```
 //! A read lease keeps everybody from opening the file for writing. Who wanted to while the exchange was made would go on
-//! with the displaced file, so the exchange is taken back before the lease is released. A process that renames a file of
-//! its own over the name is noticed by the inode of what was displaced.
+//! with the displaced file, so the exchange is taken back before the lease is released. It is held until the directories
+//! are flushed: who opens the file by its name meets the new one and does not wait; only who had looked the name up before
+//! the exchange does. A process that renames a file of its own over the name is noticed by the inode of what was displaced.
 //!
 //! Nothing here knows keys or the journal.
 
@@ -39,6 +40,8 @@ const LEASE_PAUSE_MIN: Duration = Duration::from_micros(100);
 const LEASE_PAUSE_MAX: Duration = Duration::from_millis(10);
 /// Exchanges back and forth with a process that renames over the same name, before it is taken for an endless fight.
 const ROLL_BACK_COUNT_MAX: u32 = 64;
+/// Bytes read at a time while comparing.
+const COMPARE_PIECE_BYTES: usize = 64 << 10;
 /// Bytes read at a time while hashing.
 const HASH_PIECE_BYTES: usize = 256 << 10;
 
@@ -47,9 +50,17 @@ pub(crate) struct Base {
     pub(crate) file: File,
     pub(crate) identity: Identity,
     pub(crate) revision: Revision,
-    /// Whether the content is compared once more at the commit, and not only size and times.
-    pub(crate) compare_content: bool,
-    pub(crate) stamp: Stamp,
+    pub(crate) known: Known,
+}
+
+/// By what the base is known again at the commit.
+pub(crate) enum Known {
+    /// Its bytes: the quickest, and the lease is the shorter for it.
+    Content(Vec<u8>),
+    /// Its revision, computed once more.
+    Revision,
+    /// Its size and times, for a large file of which nothing was expected.
+    Stamp(Stamp),
 }
 
 /// What changes when a file is written in place: size, and times down to the nanosecond.
@@ -78,7 +89,7 @@ pub(crate) enum Writers {
 /// How it went.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// In place; what was there has the staging name now, unless this mount cannot exchange.
+    /// In place and durable; what was there has the staging name now, unless this mount cannot exchange.
     InPlace {
         /// A process kept the replaced file open for writing.
         open_writer: bool,
@@ -92,18 +103,36 @@ pub(crate) enum Outcome {
 }
 
 impl Base {
-    /// Whether the name is still this file with this content.
+    /// Whether the name is still this file with this content. The name is looked at last: reading takes time, in which
+    /// another file can be renamed over it, while a lease keeps the content as it is.
     fn is_at(&self, place: &Place) -> Result<bool, Errno> {
-        Ok(identity_at(&place.parent, &place.name)? == Some(self.identity) && self.has_content()?)
+        Ok(self.has_content()? && identity_at(&place.parent, &place.name)? == Some(self.identity))
     }
 
     fn has_content(&self) -> Result<bool, Errno> {
-        if self.compare_content {
-            let revision =
-                revision_of(&self.file).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
-            return Ok(revision == self.revision);
+        let errno = |error: io::Error| Errno::from_io_error(&error).unwrap_or(Errno::IO);
+        match &self.known {
+            Known::Content(content) => holds(&self.file, content).map_err(errno),
+            Known::Revision => Ok(revision_of(&self.file).map_err(errno)? == self.revision),
+            Known::Stamp(stamp) => Ok(Stamp::of(&fs::fstat(&self.file)?) == *stamp),
         }
-        Ok(Stamp::of(&fs::fstat(&self.file)?) == self.stamp)
+    }
+}
+
+/// Whether an open file holds these bytes and no more.
+fn holds(file: &File, content: &[u8]) -> io::Result<bool> {
+    let mut piece = vec![0; COMPARE_PIECE_BYTES.min(content.len() + 1)];
+    let mut offset = 0;
+    loop {
+        let count = read_full_at(file, offset as u64, &mut piece)?;
+        let expect = &content[offset..content.len().min(offset + piece.len())];
+        if piece[..count] != *expect {
+            return Ok(false);
+        }
+        if count < piece.len() {
+            return Ok(true);
+        }
+        offset += count;
     }
 }
 
@@ -172,26 +201,44 @@ pub(crate) fn replace(
             Err(errno) => return Err(fault(path, errno)),
         }
         state.steps.pass("P4 exchanged")?;
-        let whole = lease.as_ref().is_none_or(ReadLease::is_whole);
         let same_file = identity_at(state, stage.as_bytes()) == Ok(Some(base.identity));
         // Under a whole lease nobody has written; where a writer is known, what it writes is the caller's to lose.
-        let same_content = lease.is_some() || open_writer || base.has_content() == Ok(true);
-        if whole && same_file && same_content {
-            state.steps.pass("P5")?;
-            return Ok(Outcome::InPlace { open_writer, exact: true });
-        }
-        roll_back(state, place, path, stage, staged)?;
-        if whole {
+        let is_base = || match &lease {
+            Some(lease) => lease.is_whole(),
+            None => open_writer || base.has_content() == Ok(true),
+        };
+        if !same_file {
+            roll_back(state, place, path, stage, staged)?;
             return Ok(Outcome::Changed);
         }
-        if is_last {
-            return Ok(Outcome::Busy);
+        if is_base() {
+            state.steps.pass("P5")?;
+            flush(state, place, path)?;
+            state.steps.pass("P6")?;
+            // Whoever had looked the name up before the exchange and opens it for writing only now comes to the displaced
+            // file. While the lease is held it waits there, and is seen.
+            if is_base() {
+                return Ok(Outcome::InPlace { open_writer, exact: true });
+            }
+        }
+        roll_back(state, place, path, stage, staged)?;
+        if lease.is_none() {
+            return Ok(Outcome::Changed);
         }
     }
     Ok(Outcome::Busy)
 }
 
-/// Takes an exchange back. What leaves the name must be what was put there last; else it is newer still, and goes back.
+/// P6: makes a change of the name durable.
+fn flush(state: &State, place: &Place, path: &TreePath) -> Result<(), Fault> {
+    fs::fsync(&place.parent).and_then(|()| state.sync()).map_err(|_| {
+        state.fail();
+        Fault::OutcomeUnknown { path: path.clone() }
+    })
+}
+
+/// Takes an exchange back, durably: whoever then says that it never happened must be right after a crash too. What leaves
+/// the name must be what was put there last; else it is newer still, and goes back.
 fn roll_back(state: &State, place: &Place, path: &TreePath, stage: &str, staged: Identity) -> Result<(), Fault> {
     let unknown = |_: Errno| {
         state.fail();
@@ -203,11 +250,11 @@ fn roll_back(state: &State, place: &Place, path: &TreePath, stage: &str, staged:
         match fs::renameat_with(state, stage, &place.parent, place.name.as_slice(), RenameFlags::EXCHANGE) {
             Ok(()) => {}
             // Whoever removed the name removed what we had put there: there is nothing to give back.
-            Err(Errno::NOENT) => return Ok(()),
+            Err(Errno::NOENT) => return flush(state, place, path),
             Err(errno) => return Err(unknown(errno)),
         }
         if identity_at(state, stage.as_bytes()).map_err(unknown)? == Some(put) {
-            return Ok(());
+            return flush(state, place, path);
         }
         let Some(returned) = returned else { return Err(unknown(Errno::NOENT)) };
         put = returned;
@@ -225,6 +272,8 @@ fn replace_by_rename(
 ) -> Result<Outcome, Fault> {
     fs::renameat(state, stage, &place.parent, place.name.as_slice()).map_err(|errno| fault(path, errno))?;
     state.steps.pass("P4 exchanged")?;
+    flush(state, place, path)?;
+    state.steps.pass("P6")?;
     Ok(Outcome::InPlace { open_writer, exact: false })
 }
 
@@ -263,5 +312,28 @@ pub(crate) fn create(
         Err(errno) => return Err(fault(path, errno)),
     };
     state.steps.pass("P4 exchanged")?;
+    flush(state, place, path)?;
+    state.steps.pass("P6")?;
     outcome
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    #[test]
+    fn a_file_holds_its_bytes_and_no_others() {
+        for size in [0, 1, 100, COMPARE_PIECE_BYTES - 1, COMPARE_PIECE_BYTES, 3 * COMPARE_PIECE_BYTES + 5] {
+            let mut file = tempfile::tempfile().unwrap();
+            let content = vec![7; size];
+            file.write_all(&content).unwrap();
+            assert!(holds(&file, &content).unwrap(), "{size}");
+            assert_eq!(revision_of(&file).unwrap(), Revision::of(&content));
+            assert!(!holds(&file, &vec![7; size + 1]).unwrap(), "{size}");
+            file.write_all(&[8]).unwrap();
+            assert!(!holds(&file, &content).unwrap(), "{size}");
+        }
+    }
 }

@@ -166,6 +166,11 @@ impl Changing {
             Some(base) => Action::Replace { base: base.revision, base_inode: base.identity.inode },
             None => Action::Create,
         };
+        // Cheaper to find out before the intent; what changes after this is found at the exchange.
+        let now = identity_at(&place.parent, place.changed_name()).map_err(|errno| fault(path, errno))?;
+        if now != base.map(|base| base.identity) {
+            return Ok(Put::Changed(Some(staged)));
+        }
         let (stage, identity) = (staged.stage().to_owned(), staged.identity());
         let staged = self.intend(claim, place, path, action, stage.clone(), identity, predicted, staged)?;
         let outcome = match base {
@@ -193,10 +198,6 @@ impl Changing {
         };
         // What has the staging name now is not ours to delete before `done` is durable.
         let (file, displaced) = staged.give_up();
-        if fs::fsync(&place.parent).is_err() || self.state.sync().is_err() {
-            return Err(self.outcome_unknown(path));
-        }
-        self.state.steps.pass("P6")?;
         let meta = meta_now(&file, path).map_err(|_| self.outcome_unknown(path))?;
         let record = if exact { Recording::Lazy } else { Recording::AtOnce };
         Ok(Put::Done { meta, open_writer, record, displaced: base.is_some().then_some(displaced) })

@@ -12,7 +12,7 @@ use rustix::fs;
 
 use crate::{
     commit::{self, Outcome},
-    content::meta_now,
+    content::{Leave, meta_now},
     errno::{fault, io_fault},
     ledger::Claim,
     locate::{at_component, locate},
@@ -85,17 +85,15 @@ impl Inner {
                     continue;
                 }
                 Err(fault) => {
-                    if state.steps.may_tidy() {
+                    if state.has_failed() || !state.steps.may_tidy() {
+                        made.leave();
+                    } else {
                         drop(changing.abort(claim, path, made)?);
                     }
                     return Err(fault);
                 }
             };
             let held = made.give_up();
-            if fs::fsync(&place.parent).is_err() || state.sync().is_err() {
-                return Err(changing.outcome_unknown(path));
-            }
-            state.steps.pass("P6")?;
             let innermost = held.last().ok_or(Fault::Internal("no directory was made"))?;
             let meta = meta_now(innermost, path).map_err(|_| changing.outcome_unknown(path))?;
             let record = if exact { Recording::Lazy } else { Recording::AtOnce };

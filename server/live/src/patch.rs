@@ -13,7 +13,7 @@ use dormouse_files::{
 use rustix::fs::{self, Access, AtFlags};
 
 use crate::{
-    commit::{Base, Writers},
+    commit::{Base, Known, Writers},
     content::{Existing, Put, dress, entry, meta_now},
     errno::{fault, io_fault},
     ledger::Claim,
@@ -28,6 +28,8 @@ struct Outlook {
     place: Place,
     existing: Option<Existing>,
     previous: Option<Revision>,
+    /// What is there now, where something is.
+    old: Option<Vec<u8>>,
     /// The whole new content.
     content: Vec<u8>,
     revision: Revision,
@@ -136,14 +138,14 @@ impl Inner {
             let place = locate(&self.tree, &plan.path, parents(plan.create_parents), &self.limits.files)?;
             let _locked = self.locks.one(place.slot());
             // P1. Another call may have made a directory of the path while this one waited.
-            let outlook = self.outlook(plan, budget)?;
+            let mut outlook = self.outlook(plan, budget)?;
             if outlook.place.slot() != place.slot() {
                 continue;
             }
             if outlook.is_unchanged() {
                 return unchanged(&outlook, plan);
             }
-            match replace(changing, claim, plan, &outlook)? {
+            match replace(changing, claim, plan, &mut outlook)? {
                 Some(finished) => return Ok(finished),
                 None => continue,
             }
@@ -166,10 +168,10 @@ impl Inner {
         {
             return Err(Fault::RevisionMismatch { path: path.clone(), expected: plan.expected, actual: previous });
         }
-        let (content, replacements) = match (&plan.change, old) {
+        let (content, replacements) = match (&plan.change, &old) {
             (Change::Content(content), _) => (content.to_vec(), 0),
             (Change::Edits(edits), Some(old)) => {
-                let applied = apply(path, &old, edits, limits, budget)?;
+                let applied = apply(path, old, edits, limits, budget)?;
                 (applied.content, applied.replacements)
             }
             (Change::Edits(_), None) => {
@@ -186,7 +188,7 @@ impl Inner {
             return Err(Fault::TooLarge { path: path.clone(), size_bytes, limit_bytes, instead: "Write" });
         }
         let revision = Revision::of(&content);
-        Ok(Outlook { place, existing, previous, content, revision, replacements })
+        Ok(Outlook { place, existing, previous, old, content, revision, replacements })
     }
 }
 
@@ -206,8 +208,9 @@ fn replace(
     changing: &Changing,
     claim: &mut Claim<'_>,
     plan: &PatchPlan,
-    outlook: &Outlook,
+    outlook: &mut Outlook,
 ) -> Result<Option<Finished>, Fault> {
+    let old_content = outlook.old.take();
     let (path, place, state) = (&plan.path, &outlook.place, &changing.state);
     let staged = || -> io::Result<_> {
         let mut draft = Draft::new(state, &place.parent)?;
@@ -218,14 +221,13 @@ fn replace(
     let old = outlook.existing.as_ref().map(|existing| &existing.file);
     dress(state, &mut staged, place, path, old, plan.mode)?;
     let predicted = Answer::Patch(outlook.answer(path, meta_now(staged.file(), path)?, true, false));
-    let base = match &outlook.existing {
-        None => None,
-        Some(existing) => Some(Base {
+    let base = match (&outlook.existing, old_content) {
+        (None, _) | (_, None) => None,
+        (Some(existing), Some(old)) => Some(Base {
             file: existing.file.try_clone().map_err(|error| io_fault(path, error))?,
             identity: existing.identity,
             revision: outlook.previous.ok_or(Fault::Internal("a file that is there was not read"))?,
-            compare_content: true,
-            stamp: existing.stamp,
+            known: Known::Content(old),
         }),
     };
     let content_for_any = matches!(plan.change, Change::Content(_)) && plan.expected == Expected::Any;

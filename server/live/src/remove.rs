@@ -213,7 +213,12 @@ fn displace(
     }
     // Something newer stands there by now: what was taken away was replaced anyway, and its replacement stays.
     match fs::renameat_with(state.as_ref(), stage, &place.parent, place.name.as_slice(), RenameFlags::NOREPLACE) {
-        Ok(()) | Err(Errno::EXIST) => Ok(false),
+        Ok(()) | Err(Errno::EXIST) => {}
+        Err(_) => return Err(changing.outcome_unknown(path)),
+    }
+    // That it never happened must be true after a crash too.
+    match fs::fsync(&place.parent).and_then(|()| state.sync()) {
+        Ok(()) => Ok(false),
         Err(_) => Err(changing.outcome_unknown(path)),
     }
 }

@@ -246,7 +246,9 @@ fn move_over(
     if whole && identity_at(to, to_name) == Ok(Some(source.identity)) {
         return Ok(true);
     }
-    match rename_to_free(to, to_name, &from.parent, name) {
+    // That it never happened must be true after a crash too.
+    let back = rename_to_free(to, to_name, &from.parent, name);
+    match back.and_then(|()| fs::fsync(&from.parent)).and_then(|()| fs::fsync(to)) {
         Ok(()) => Ok(false),
         Err(_) => Err(changing.outcome_unknown(path)),
     }

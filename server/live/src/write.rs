@@ -11,7 +11,7 @@ use dormouse_files::{
 use rustix::fs;
 
 use crate::{
-    commit::{Base, Writers, revision_of},
+    commit::{Base, Known, Writers, revision_of},
     content::{Existing, Put, dress, entry, meta_now},
     errno::{fault, io_fault},
     ledger::Claim,
@@ -232,8 +232,7 @@ impl Inner {
             file,
             identity: existing.identity,
             revision: found.previous.ok_or(Fault::Internal("a file that is there was not read"))?,
-            compare_content: small || plan.expected != Expected::Any,
-            stamp: existing.stamp,
+            known: if small || plan.expected != Expected::Any { Known::Revision } else { Known::Stamp(existing.stamp) },
         }))
     }
 }

@@ -307,6 +307,31 @@ fn something_newer_is_not_lost() {
     refused(world.workspace().remove(&remove, &Unbounded), "RevisionMismatch");
 }
 
+/// A process had looked the name up before the exchange, and opens it for writing only after it: it comes to the displaced
+/// file, waits there, and the exchange is taken back before it may go on.
+#[test]
+fn a_writer_that_comes_late_is_seen() {
+    let mut world = World::new();
+    world.put("f", "a");
+    let late = std::fs::File::open(world.at("f")).unwrap();
+    let (turns, wanted) = (Arc::new(AtomicU32::new(0)), AtomicU32::new(0));
+    let counted = Arc::clone(&turns);
+    world.open_with(Arc::new(move |step| {
+        if step == "P4 exchanged" {
+            counted.fetch_add(1, Ordering::SeqCst);
+        }
+        if step == "P6" && wanted.fetch_add(1, Ordering::SeqCst) < 2 {
+            let same = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&late));
+            let flags = rustix::fs::OFlags::WRONLY | rustix::fs::OFlags::NONBLOCK;
+            let opened = rustix::fs::open(same, flags, rustix::fs::Mode::empty());
+            assert_eq!(opened.map(drop), Err(rustix::io::Errno::AGAIN));
+        }
+        false
+    }));
+    world.patch(&edit("/f", "a", "b")).unwrap();
+    assert_eq!((world.text("f").as_str(), turns.load(Ordering::SeqCst)), ("b", 3));
+}
+
 /// A create that loses against another one, again after the intent.
 #[test]
 fn a_create_that_comes_second() {
