@@ -11,6 +11,7 @@
 mod ext4;
 mod limits;
 mod partition;
+mod qcow2;
 mod source;
 mod spec;
 mod volume;

@@ -68,15 +68,21 @@ pub(crate) struct RawFile {
 
 impl RawFile {
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
-        // Without O_NONBLOCK a FIFO in the image's place would hang the caller.
-        let file = OpenOptions::new().read(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path)?;
-        let kind = file.metadata()?.file_type();
-        if !kind.is_file() && !kind.is_block_device() {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "neither a regular file nor a block device"));
-        }
+        let file = open_layer(path)?;
         let length = length_of(&file)?;
         Ok(Self { file, path: path.to_owned(), length })
     }
+}
+
+/// Opens a file or block device for reading, and nothing else.
+pub(crate) fn open_layer(path: &Path) -> io::Result<File> {
+    // Without O_NONBLOCK a FIFO in the image's place would hang the caller.
+    let file = OpenOptions::new().read(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path)?;
+    let kind = file.metadata()?.file_type();
+    if !kind.is_file() && !kind.is_block_device() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "neither a regular file nor a block device"));
+    }
+    Ok(file)
 }
 
 /// By seeking, since stat(2) says 0 of a block device.
@@ -94,21 +100,19 @@ impl BlockSource for RawFile {
     }
 
     fn stamp(&self) -> io::Result<Vec<LayerStamp>> {
-        let mut stamp = stamp_of_path(&self.path)?;
-        if self.file.metadata()?.file_type().is_block_device() {
-            stamp.size_bytes = length_of(&self.file)?;
-        }
-        Ok(vec![stamp])
+        Ok(vec![stamp_of(&self.path, &self.file)?])
     }
 }
 
-/// The stamp of what `path` leads to now: by path, so that a layer that was replaced or removed is noticed.
-pub(crate) fn stamp_of_path(path: &Path) -> io::Result<LayerStamp> {
+/// The stamp of what `path` leads to now: by path, so that a layer that was replaced or removed is noticed; `file` is what
+/// it led to when it was opened.
+pub(crate) fn stamp_of(path: &Path, file: &File) -> io::Result<LayerStamp> {
     let meta = std::fs::metadata(path)?;
     let system = statvfs(path).map_err(io::Error::from)?;
+    let size_bytes = if meta.file_type().is_block_device() { length_of(file)? } else { meta.len() };
     Ok(LayerStamp {
         inode: meta.ino(),
-        size_bytes: meta.len(),
+        size_bytes,
         modify_time: time(meta.mtime(), meta.mtime_nsec()),
         change_time: time(meta.ctime(), meta.ctime_nsec()),
         file_system_id: system.filesystem_id(),

@@ -9,13 +9,14 @@ use dormouse_files::{
 use sha2::{Digest, Sha256};
 
 use crate::{
-    BlockSource, Consistency, DiskLimits, DiskSpec, Format, LayerStamp, OpenError, Unsealed,
+    BlockSource, Consistency, DiskLimits, DiskSpec, Format, LayerStamp, OpenError, Unsealed, Xattr,
     ext4::{
         Ext4,
         inode::Inode,
         superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET, Superblock, compat, incompat},
     },
     partition,
+    qcow2::Chain,
     source::RawFile,
 };
 
@@ -70,7 +71,7 @@ fn open_layers(spec: &DiskSpec, limits: &DiskLimits) -> Result<(Arc<dyn BlockSou
         return Err(OpenError::Unavailable { what: "layer_count".to_owned() });
     }
     let source: Arc<dyn BlockSource> = match first.format {
-        Format::Qcow2 => return Err(OpenError::Unavailable { what: "qcow2".to_owned() }),
+        Format::Qcow2 => Arc::new(Chain::open(&spec.layers)?),
         Format::Raw if spec.layers.len() > 1 => {
             return Err(OpenError::Unavailable { what: "raw_layer_with_backing".to_owned() });
         }
@@ -214,6 +215,16 @@ impl Volume {
     /// The identity of the file system.
     pub fn uuid(&self) -> [u8; 16] {
         self.file_system.superblock.uuid
+    }
+
+    /// The extended attributes of an inode, sorted by name, as a process with every right sees them; of attributes that only
+    /// file systems know, such as inline data, none. Inodes are numbered as in [`Meta::inode`].
+    ///
+    /// # Errors
+    /// As a read of the inode.
+    pub fn xattrs(&self, inode: u64) -> Result<Vec<Xattr>, TreeError> {
+        let number = u32::try_from(inode).map_err(|_| TreeError::NotFound)?;
+        self.file_system.xattrs(&self.file_system.named_inode(number)?)
     }
 
     /// Whether the journal held changes that were not at their place when the disk was opened.

@@ -36,8 +36,7 @@ pub(crate) struct Block {
 pub(crate) enum Role {
     ExtentNode = 1,
     Directory = 2,
-    HashNode = 3,
-    Xattr = 4,
+    Xattr = 3,
 }
 
 impl Block {

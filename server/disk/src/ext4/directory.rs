@@ -25,6 +25,9 @@ const HEAD_BYTES: usize = 8;
 /// Bytes of the checksum that ends a block of names.
 const TAIL_BYTES: usize = 12;
 
+/// What is done with each block of names.
+type BlockPass<'a> = dyn FnMut(&[u8]) -> Result<ControlFlow<()>, TreeError> + 'a;
+
 /// One name and where it leads.
 #[derive(Clone, Copy)]
 pub(crate) struct Entry<'a> {
@@ -204,11 +207,7 @@ impl Ext4 {
         self.for_each_block(inode, &mut pass)
     }
 
-    fn for_each_block(
-        &self,
-        inode: &Inode,
-        pass: &mut dyn FnMut(&[u8]) -> Result<ControlFlow<()>, TreeError>,
-    ) -> Result<(), TreeError> {
+    fn for_each_block(&self, inode: &Inode, pass: &mut BlockPass<'_>) -> Result<(), TreeError> {
         let size = u64::from(self.superblock.block_bytes);
         let count = inode.size_bytes.div_ceil(size);
         let mut left = self.limits.directory_bytes_max / size;

@@ -19,10 +19,6 @@ pub(crate) fn le32(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(array(bytes, at))
 }
 
-pub(crate) fn le64(bytes: &[u8], at: usize) -> u64 {
-    u64::from_le_bytes(array(bytes, at))
-}
-
 pub(crate) fn be16(bytes: &[u8], at: usize) -> u16 {
     u16::from_be_bytes(array(bytes, at))
 }
@@ -51,7 +47,7 @@ mod tests {
         assert_eq!(be16(&bytes, 2), 0x0304);
         assert_eq!(le32(&bytes, 0), 0x0403_0201);
         assert_eq!(le32(&bytes, 1), 0);
-        assert_eq!(le64(&bytes, usize::MAX), 0);
+        assert_eq!(be64(&bytes, usize::MAX), 0);
         assert_eq!(u8_at(&bytes, 4), 0);
         assert_eq!(join(1, 2), 0x2_0000_0001);
     }

@@ -89,13 +89,14 @@ fn words<const COUNT: usize>(bytes: Bytes, left: &[u8]) -> [u32; COUNT] {
 }
 
 fn half_md4(state: &mut [u32; 4], input: &[u32; 8]) {
-    let choose = |x: u32, y: u32, z: u32| z ^ (x & (y ^ z));
-    let most = |x: u32, y: u32, z: u32| (x & y).wrapping_add((x ^ y) & z);
-    let odd = |x: u32, y: u32, z: u32| x ^ y ^ z;
-    let rounds: [(&dyn Fn(u32, u32, u32) -> u32, u32, [usize; 8], [u32; 4]); 3] = [
-        (&choose, 0, [0, 1, 2, 3, 4, 5, 6, 7], [3, 7, 11, 19]),
-        (&most, 0x5A82_7999, [1, 3, 5, 7, 0, 2, 4, 6], [3, 5, 9, 13]),
-        (&odd, 0x6ED9_EBA1, [3, 7, 2, 6, 1, 5, 0, 4], [3, 9, 11, 15]),
+    type Mix = fn(u32, u32, u32) -> u32;
+    let choose: Mix = |x, y, z| z ^ (x & (y ^ z));
+    let most: Mix = |x, y, z| (x & y).wrapping_add((x ^ y) & z);
+    let odd: Mix = |x, y, z| x ^ y ^ z;
+    let rounds = [
+        (choose, 0, [0, 1, 2, 3, 4, 5, 6, 7], [3, 7, 11, 19]),
+        (most, 0x5A82_7999, [1, 3, 5, 7, 0, 2, 4, 6], [3, 5, 9, 13]),
+        (odd, 0x6ED9_EBA1, [3_usize, 7, 2, 6, 1, 5, 0, 4], [3_u32, 9, 11, 15]),
     ];
     let [mut a, mut b, mut c, mut d] = *state;
     for (mix, constant, order, shifts) in rounds {

@@ -11,7 +11,7 @@ use std::{
     path::Path,
 };
 
-use dormouse_disk::{DiskLimits, DiskSpec, Unsealed, Volume};
+use dormouse_disk::{DiskLimits, DiskSpec, Unsealed, Volume, Xattr};
 use dormouse_files::{
     meta::{FileType, Meta, Time},
     tree::{Tree, TreeError},
@@ -26,6 +26,7 @@ pub struct Node {
     pub meta: Meta,
     pub target: Option<Vec<u8>>,
     pub sha256: Option<String>,
+    pub xattrs: Vec<Xattr>,
 }
 
 /// Every file by its path.
@@ -68,6 +69,7 @@ pub fn of_kernel(root: &Path) -> Picture {
                     }
                 }
             }),
+            xattrs: xattrs_of(&path),
         };
         if kind == FileType::Directory {
             left.extend(fs::read_dir(&path).expect("it lists").map(|entry| entry.expect("an entry").path()));
@@ -78,12 +80,29 @@ pub fn of_kernel(root: &Path) -> Picture {
     picture
 }
 
+fn xattrs_of(path: &Path) -> Vec<Xattr> {
+    let mut names = vec![0; 65_536];
+    let length = rustix::fs::llistxattr(path, &mut names[..]).expect("its attributes are listed");
+    let names = names[..length].split(|&byte| byte == 0).filter(|name| !name.is_empty());
+    let mut found: Vec<Xattr> = names
+        .map(|name| {
+            let mut value = vec![0; 65_536];
+            let length = rustix::fs::lgetxattr(path, name, &mut value[..]).expect("a value");
+            value.truncate(length);
+            Xattr { name: name.to_vec(), value }
+        })
+        .collect();
+    found.sort_unstable();
+    found
+}
+
 /// Takes the reader's picture, and checks on the way that every listed name is found, as what it is listed.
 pub fn of_reader(volume: &Volume) -> Result<Picture, (Vec<u8>, TreeError)> {
     let mut picture = Picture::new();
     let root = volume.root().map_err(|error| (Vec::new(), error))?;
     let meta = volume.stat_directory(&root).map_err(|error| (Vec::new(), error))?;
-    picture.insert(Vec::new(), Node { meta, target: None, sha256: None });
+    let xattrs = volume.xattrs(meta.inode).map_err(|error| (Vec::new(), error))?;
+    picture.insert(Vec::new(), Node { meta, target: None, sha256: None, xattrs });
     let mut left = vec![(Vec::new(), root)];
     while let Some((path, directory)) = left.pop() {
         let mut names = Vec::new();
@@ -106,7 +125,8 @@ pub fn of_reader(volume: &Volume) -> Result<Picture, (Vec<u8>, TreeError)> {
                 "{:?} is listed as {kind:?}",
                 child.escape_ascii().to_string()
             );
-            let mut node = Node { meta, target: None, sha256: None };
+            let xattrs = volume.xattrs(meta.inode).map_err(with)?;
+            let mut node = Node { meta, target: None, sha256: None, xattrs };
             match meta.kind {
                 FileType::Directory => {
                     let inner = volume.directory(&directory, &name).map_err(with)?;

@@ -2,8 +2,14 @@
 //! kernel shows of a mounted copy. Where the kernel cannot be asked (no root, no loop devices, a feature it does not
 //! mount) the test says so and still reads everything.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on must stop")]
+
 mod compare;
 mod directories;
+mod exercise;
+mod files;
+mod hostile;
 mod image;
 mod journal;
 mod layout;
+mod sources;
