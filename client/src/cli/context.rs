@@ -1,9 +1,6 @@
 //! What a command works with: the clients, the way of printing, the notes.
 
-use std::{
-    io::{IsTerminal, Write},
-    sync::Arc,
-};
+use std::{io::Write, sync::Arc};
 
 use dormouse_client::{
     FilesClient, HostClient, HostWaker, Options,
@@ -12,7 +9,6 @@ use dormouse_client::{
 
 use super::{
     Global, When,
-    fail::Failure,
     out::{Format, Out},
     settings::Settings,
     wake::CommandWaker,
@@ -81,12 +77,4 @@ impl Context {
     pub fn json(&self) -> bool {
         self.format != Format::Text
     }
-}
-
-/// Standard input as a source of content; refused on a terminal, where it would only seem to hang.
-pub fn standard_input(flag: &str) -> Result<tokio::io::Stdin, Failure> {
-    if std::io::stdin().is_terminal() {
-        return Err(Failure::Usage(format!("{flag}: standard input is a terminal; name a file, or feed it by a pipe")));
-    }
-    Ok(tokio::io::stdin())
 }

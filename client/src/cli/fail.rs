@@ -3,7 +3,7 @@
 //! | code | |
 //! |---|---|
 //! | 0 | done |
-//! | 1 | a search found nothing |
+//! | 1 | a search found nothing; a diff found a difference |
 //! | 2 | wrong usage, found here or by the host |
 //! | 3 | no such workspace or file |
 //! | 4 | the revision, the text to replace, or the state is another one |
@@ -23,6 +23,7 @@ use serde_json::{Value, json};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
     Done = 0,
+    /// Of a search. Of a diff: not the same.
     NothingFound = 1,
     Usage = 2,
     NotFound = 3,

@@ -7,6 +7,7 @@ mod context;
 mod fail;
 mod files;
 mod host;
+mod input;
 mod json;
 mod man;
 mod out;
@@ -41,11 +42,16 @@ const CLEAN_UP: Duration = Duration::from_secs(2);
         dormouse files search customer-42/main /home/user/project TODO --include '*.py'\n  \
         dormouse files read customer-42/main:/home/user/project/app.py\n\n\
         Exit codes:\n  \
-        0 done                      4 revision or match conflict\n  \
-        1 search found nothing      5 refused by policy or limit\n  \
-        2 wrong usage               6 not running, or unavailable after retries\n  \
-        3 not found                 7 the host lacks the feature\n  \
-        8 anything else           130 interrupted, 143 terminated"
+        0    done\n  \
+        1    a search found nothing, a diff found a difference\n  \
+        2    wrong usage\n  \
+        3    not found\n  \
+        4    revision or match conflict\n  \
+        5    refused by policy or limit\n  \
+        6    not running, or unavailable after retries\n  \
+        7    the host lacks the feature\n  \
+        8    anything else\n  \
+        130  interrupted; 143 terminated"
 )]
 pub struct Cli {
     #[command(flatten)]

@@ -146,6 +146,17 @@ impl SearchPrinter {
     }
 }
 
+/// A line of a unified diff, in the colour of its sign.
+pub fn diff_line(line: &str, style: Style, out: &mut Vec<u8>) {
+    let colour = match line.as_bytes().first() {
+        Some(b'-') => MATCH_COLOUR,
+        Some(b'+') => LINE_COLOUR,
+        Some(b'@') => SIGN_COLOUR,
+        _ => return style.plain(out, line.as_bytes()),
+    };
+    style.paint(out, colour, line.as_bytes());
+}
+
 /// An entry's path on a line of its own; a directory's ends with a slash.
 pub fn entry(file: &FileInfo, style: Style, out: &mut Vec<u8>) {
     named(file, style, out);

@@ -1,6 +1,7 @@
 //! `dormouse files …`, a file for each command.
 
 mod capabilities;
+mod diff;
 mod list;
 mod mkdir;
 mod mv;
@@ -33,6 +34,7 @@ pub enum Command {
     Rm(rm::Args),
     Mv(mv::Args),
     Mkdir(mkdir::Args),
+    Diff(diff::Args),
     Capabilities(capabilities::Args),
 }
 
@@ -48,6 +50,7 @@ pub async fn run(command: Command, mut context: Context) -> Result<Exit, Failure
         Command::Rm(args) => rm::run(args, &mut context).await,
         Command::Mv(args) => mv::run(args, &mut context).await,
         Command::Mkdir(args) => mkdir::run(args, &mut context).await,
+        Command::Diff(args) => diff::run(args, &mut context).await,
         Command::Capabilities(args) => capabilities::run(args, &mut context).await,
     };
     // What came before a failure was true and stays.

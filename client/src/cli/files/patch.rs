@@ -1,18 +1,15 @@
 //! `dormouse files patch`
 
-use std::{
-    ffi::{OsStr, OsString},
-    path::Path,
-};
+use std::ffi::OsString;
 
 use dormouse_client::proto::files::v1::{Edit, EditList, PatchRequest, PatchResponse, patch_request::Change};
 use serde::Deserialize;
-use tokio::io::{AsyncRead, AsyncReadExt};
 
 use super::{mode, print_revision};
 use crate::cli::{
-    context::{Context, standard_input},
+    context::Context,
     fail::{Exit, Failure},
+    input::load,
     json::{self, Object},
     target,
 };
@@ -131,8 +128,10 @@ impl Args {
 pub async fn run(mut args: Args, context: &mut Context) -> Result<Exit, Failure> {
     let change = match args.input()? {
         Input::Edits(edits) => Change::Edits(EditList { edits }),
-        Input::EditsFile(name) => Change::Edits(EditList { edits: edits(&load("--edits-file", &name).await?)? }),
-        Input::ContentFile(name) => Change::Content(load("--content-file", &name).await?.into()),
+        Input::EditsFile(name) => {
+            Change::Edits(EditList { edits: edits(&load("--edits-file", &name, INPUT_BYTES_MAX).await?)? })
+        }
+        Input::ContentFile(name) => Change::Content(load("--content-file", &name, INPUT_BYTES_MAX).await?.into()),
     };
     let dry_run = args.dry_run;
     let answer = context.files.patch(args.request(change)?).await?;
@@ -160,22 +159,6 @@ fn object(answer: &PatchResponse) -> Object {
         .with("replayed", answer.replayed)
         .with("replaced_open_file", answer.replaced_open_file)
         .with_some("file", answer.file.as_ref().map(json::file))
-}
-
-async fn load(flag: &str, name: &OsStr) -> Result<Vec<u8>, Failure> {
-    let mut bytes = Vec::new();
-    let mut read =
-        async |from: &mut (dyn AsyncRead + Unpin + Send)| from.take(INPUT_BYTES_MAX).read_to_end(&mut bytes).await;
-    let result = if name == "-" {
-        read(&mut standard_input(flag)?).await
-    } else {
-        match tokio::fs::File::open(Path::new(name)).await {
-            Ok(mut file) => read(&mut file).await,
-            Err(error) => Err(error),
-        }
-    };
-    result.map_err(|error| Failure::File(name.to_string_lossy().into_owned(), error))?;
-    Ok(bytes)
 }
 
 #[derive(Deserialize)]

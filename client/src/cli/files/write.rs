@@ -9,8 +9,9 @@ use dormouse_client::{
 
 use super::{mode, print_revision};
 use crate::cli::{
-    context::{Context, standard_input},
+    context::Context,
     fail::{Exit, Failure},
+    input::standard_input,
     json::{self, Object},
     target,
 };
