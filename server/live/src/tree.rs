@@ -168,21 +168,24 @@ impl Tree for LiveTree {
             return Err(TreeError::NotFound);
         }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW;
-        let (opened, path_only) = match open_beneath(parent, name, flags) {
-            Err(Errno::ACCESS) => (open_beneath(parent, name, OFlags::PATH | flags), true),
-            other => (other, false),
-        };
-        let descriptor = match opened {
-            Ok(descriptor) => descriptor,
-            Err(Errno::LOOP) => return Err(TreeError::NotDirectory(FileType::Symlink)),
-            Err(Errno::NOTDIR) => {
-                return Err(match self.kind_of(parent, name)? {
-                    // It has become one since: whoever asks again gets it.
-                    FileType::Directory => TreeError::Io(Errno::AGAIN.into()),
-                    kind => TreeError::NotDirectory(kind),
-                });
+        let mut attempts = 0..OPEN_ATTEMPTS_MAX;
+        let (descriptor, path_only) = loop {
+            let (opened, path_only) = match open_beneath(parent, name, flags) {
+                Err(Errno::ACCESS) => (open_beneath(parent, name, OFlags::PATH | flags), true),
+                other => (other, false),
+            };
+            match opened {
+                Ok(descriptor) => break (descriptor, path_only),
+                Err(Errno::LOOP) => return Err(TreeError::NotDirectory(FileType::Symlink)),
+                Err(Errno::NOTDIR) => match self.kind_of(parent, name)? {
+                    // It has become one since.
+                    FileType::Directory if attempts.next().is_some() => {}
+                    // It turns into something else and back as often as it is looked at.
+                    FileType::Directory => return Err(TreeError::Io(Errno::AGAIN.into())),
+                    kind => return Err(TreeError::NotDirectory(kind)),
+                },
+                Err(errno) => return Err(tree_error(errno)),
             }
-            Err(errno) => return Err(tree_error(errno)),
         };
         if self.hidden.is_some() && self.hides_inode(&fs::fstat(&descriptor).map_err(tree_error)?) {
             return Err(TreeError::NotFound);
