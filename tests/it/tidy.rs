@@ -29,11 +29,13 @@ const WALLS: &[(&str, &[&str])] = &[
             "regex-syntax",
             "sha2",
             "thiserror",
+            "unicode-normalization",
         ],
     ),
     ("dormouse-lease", &["libc"]),
-    ("dormouse-live", &["bytes", "crc32c", "dormouse-files", "dormouse-lease", "nix", "sha2", "thiserror"]),
-    ("dormouse-disk", &["crc32c", "dormouse-files", "imago", "nix", "sha2", "thiserror"]),
+    ("dormouse-live", &["bytes", "crc32c", "dormouse-files", "dormouse-lease", "rustix", "sha2", "thiserror"]),
+    ("dormouse-map", &["memmap2", "rustix"]),
+    ("dormouse-disk", &["crc32c", "dormouse-files", "dormouse-map", "imago", "nix", "rustix", "sha2", "thiserror"]),
     (
         "dormouse-server",
         &[
@@ -74,6 +76,7 @@ const WALLS: &[(&str, &[&str])] = &[
     (
         "dormouse-client",
         &[
+            "base64",
             "bytes",
             "clap",
             "clap_complete",
@@ -81,7 +84,9 @@ const WALLS: &[(&str, &[&str])] = &[
             "crc32c",
             "dormouse-proto",
             "http",
+            "humantime",
             "hyper-util",
+            "indicatif",
             "prost",
             "prost-types",
             "serde",
@@ -90,6 +95,7 @@ const WALLS: &[(&str, &[&str])] = &[
             "thiserror",
             "tokio",
             "tokio-stream",
+            "toml",
             "tonic",
             "tonic-types",
             "tower",
@@ -167,7 +173,7 @@ fn only_the_edge_makes_statuses_and_only_the_lane_spawns_blocking() {
         let text = fs::read_to_string(&path).expect("a source is text");
         let code = text.split("#[cfg(test)]").next().unwrap_or_default();
         let name = path.strip_prefix(root().join("server/src")).expect("it is beneath").to_owned();
-        if name != Path::new("rpc/status.rs") && !name.starts_with("rpc/status") {
+        if !name.starts_with("rpc/status") && name != Path::new("rpc/status.rs") {
             for maker in [
                 "Status::new(",
                 "Status::with_",
@@ -182,4 +188,17 @@ fn only_the_edge_makes_statuses_and_only_the_lane_spawns_blocking() {
             assert!(!code.contains("spawn_blocking("), "{} spawns a blocking task", name.display());
         }
     }
+}
+
+#[test]
+fn every_reason_is_explained() {
+    let page = fs::read_to_string(root().join("docs/reasons.md")).expect("the page is there");
+    let explained: BTreeSet<_> = page.lines().filter_map(|line| line.strip_prefix("| ")?.split(' ').next()).collect();
+    let reasons = (1..100).filter_map(|number| dormouse_proto::files::v1::ErrorReason::try_from(number).ok());
+    let mut count = 0;
+    for reason in reasons {
+        assert!(explained.contains(reason.wire_name()), "docs/reasons.md does not explain {}", reason.wire_name());
+        count += 1;
+    }
+    assert!(count > 40, "the reasons are found");
 }
