@@ -49,15 +49,8 @@ async fn serve(config: Config) -> Result<(), Box<dyn Error>> {
     log::start(&config.log)?;
     let orders = Orders::listen()?;
     let server = Server::start(&config).await?;
-    let text = |addresses: &[dormouse_server::config::Address]| {
-        addresses.iter().map(ToString::to_string).collect::<Vec<String>>()
-    };
-    let ready = serde_json::json!({
-        "ready": true,
-        "listen": text(server.listen()),
-        "host_listen": text(server.host_listen()),
-    });
-    print(&format!("{ready}\n"))?;
+    print(&format!("{}
+", server.ready_line()))?;
     orders.wait().await;
     tracing::info!("going down");
     server.shutdown().await;

@@ -46,6 +46,8 @@ use crate::{
 const DECODE_BYTES_MAX: usize = REQUEST_BYTES_MAX as usize + (1 << 20);
 /// Calls of the control plane at once.
 const HOST_CALLS_MAX: usize = 128;
+/// How long connections may stay open on the way down once no call is under way.
+const CONNECTIONS_TIME_MAX: Duration = Duration::from_secs(5);
 const FILES_SERVICE: &str = <FilesServiceServer<Files> as NamedService>::NAME;
 const HOST_SERVICE: &str = <HostServiceServer<Control> as NamedService>::NAME;
 
@@ -101,13 +103,12 @@ impl Server {
         let metrics = Metrics::default();
         let (closing, closed) = watch::channel(false);
         let (health, _) = tonic_health::server::health_reporter();
-        for service in ["", FILES_SERVICE, HOST_SERVICE] {
-            health.set_service_status(service, ServingStatus::Serving).await;
-        }
+        set_files_health(&health, ServingStatus::Serving).await;
+        health.set_service_status(HOST_SERVICE, ServingStatus::Serving).await;
         let gate = Gate { files: host.admission().clone(), host: Admission::new(HOST_CALLS_MAX) };
         let observe = ObserveLayer { gate, metrics: metrics.clone() };
         let files = FilesServiceServer::new(Files::new(host.clone())).max_decoding_message_size(DECODE_BYTES_MAX);
-        let control = HostServiceServer::new(Control::new(host.clone(), closed.clone()))
+        let control = HostServiceServer::new(Control::new(host.clone(), health.clone(), closed.clone()))
             .max_decoding_message_size(DECODE_BYTES_MAX);
         let files = common_routes(Routes::new(files), &health, FILES_SERVICE)?;
         let control = common_routes(Routes::new(control), &health, HOST_SERVICE)?;
@@ -162,6 +163,19 @@ impl Server {
         &self.listen
     }
 
+    /// What a caller that started this agent waits for: one line of JSON, without its end.
+    pub fn ready_line(&self) -> String {
+        #[derive(serde::Serialize)]
+        struct Ready {
+            ready: bool,
+            listen: Vec<String>,
+            host_listen: Vec<String>,
+        }
+        let text = |addresses: &[Address]| addresses.iter().map(ToString::to_string).collect();
+        let ready = Ready { ready: true, listen: text(&self.listen), host_listen: text(&self.host_listen) };
+        serde_json::to_string(&ready).expect("strings and a bool are JSON")
+    }
+
     /// Where HostService listens.
     pub fn host_listen(&self) -> &[Address] {
         &self.host_listen
@@ -180,15 +194,18 @@ impl Server {
     /// Goes down: says NOT_SERVING, refuses new calls, waits for those under way, but no longer than `limits.drain`.
     /// Returns how many calls were left.
     pub async fn shutdown(mut self) -> usize {
-        for service in ["", FILES_SERVICE, HOST_SERVICE] {
-            self.health.set_service_status(service, ServingStatus::NotServing).await;
-        }
+        set_files_health(&self.health, ServingStatus::NotServing).await;
+        self.health.set_service_status(HOST_SERVICE, ServingStatus::NotServing).await;
         let admission = self.host.admission().clone();
         admission.drain();
         // From here on no connection is taken, and those that are open are told to go (GOAWAY, RFC 9113).
         self.closing.send_replace(true);
-        let calls = async {
-            admission.idle().await;
+        let until = tokio::time::Instant::now() + self.drain;
+        if tokio::time::timeout_at(until, admission.idle()).await.is_err() {
+            tracing::warn!(calls_left = admission.calls(), "the drain is over its bound; what is left is cut off");
+        }
+        // What is left now is the last bytes of answers, and peers that say nothing: hyper waits for the latter for ever.
+        let connections = async {
             while let Some(ended) = self.serving.join_next().await {
                 match ended {
                     Ok(Ok(())) => {}
@@ -197,12 +214,20 @@ impl Server {
                 }
             }
         };
-        if tokio::time::timeout(self.drain, calls).await.is_err() {
-            tracing::warn!(calls_left = admission.calls(), "the drain is over its bound; what is left is cut off");
+        let until = until.min(tokio::time::Instant::now() + CONNECTIONS_TIME_MAX);
+        if tokio::time::timeout_at(until, connections).await.is_err() {
+            tracing::info!("connections that are still open are cut off");
         }
         self.serving.abort_all();
         self.metrics.log();
         admission.calls()
+    }
+}
+
+/// Says whether calls on files are taken, of that service and of the agent as a whole.
+pub(crate) async fn set_files_health(health: &HealthReporter, status: ServingStatus) {
+    for service in ["", FILES_SERVICE] {
+        health.set_service_status(service, status).await;
     }
 }
 

@@ -16,6 +16,9 @@ use crate::{
 /// How often a file that changes while it is read is read again for its revision.
 const REVISION_ATTEMPT_COUNT_MAX: usize = 3;
 
+/// Takes the next piece and its offset.
+type Visit<'a> = &'a mut dyn FnMut(u64, &[u8]) -> Result<ControlFlow<()>, Fault>;
+
 /// One open file, with what is needed to read it.
 pub(crate) struct Content<'a, T: Tree> {
     pub(crate) tree: &'a T,
@@ -40,12 +43,7 @@ pub(crate) fn refuse(spent: Spent, limits: &Limits) -> Fault {
 impl<T: Tree> Content<'_, T> {
     /// Visits the bytes of `range` in pieces of at most `read_piece_bytes_max`, each with its offset, and ends early at
     /// the file's end or when the visitor breaks. `buffer` is kept for the next call.
-    pub(crate) fn visit(
-        &self,
-        range: Range<u64>,
-        buffer: &mut Vec<u8>,
-        visit: &mut dyn FnMut(u64, &[u8]) -> Result<ControlFlow<()>, Fault>,
-    ) -> Result<(), Fault> {
+    pub(crate) fn visit(&self, range: Range<u64>, buffer: &mut Vec<u8>, visit: Visit<'_>) -> Result<(), Fault> {
         let piece_bytes_max = self.limits.read_piece_bytes_max.max(1);
         let mut offset = range.start;
         while offset < range.end {

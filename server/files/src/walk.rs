@@ -112,7 +112,7 @@ pub fn resolve<T: Tree>(
             return Err(Fault::Symlink { path: path.clone(), link: walk.place(&name), resolved: None });
         }
         if target[0] == b'/' {
-            walk.to_root();
+            walk.restart();
         }
         // A target that ends in `/` means a directory, as if `.` followed.
         if target.ends_with(b"/") {
@@ -177,7 +177,7 @@ impl<'a, T: Tree> Walk<'a, T> {
         self.path().join(name)
     }
 
-    fn to_root(&mut self) {
+    fn restart(&mut self) {
         self.steps.clear();
     }
 

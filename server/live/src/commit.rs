@@ -28,6 +28,7 @@ use rustix::{
 
 use crate::{
     errno::fault,
+    fail::Rule,
     locate::Place,
     state::State,
     tree::{Identity, read_full_at},
@@ -231,6 +232,9 @@ pub(crate) fn replace(
 
 /// P6: makes a change of the name durable.
 fn flush(state: &State, place: &Place, path: &TreePath) -> Result<(), Fault> {
+    if !state.steps.keeps(Rule::DirectoryFlush) {
+        return Ok(());
+    }
     fs::fsync(&place.parent).and_then(|()| state.sync()).map_err(|_| {
         state.fail();
         Fault::OutcomeUnknown { path: path.clone() }

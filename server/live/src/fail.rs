@@ -8,11 +8,29 @@ use dormouse_files::Fault;
 #[cfg(any(test, feature = "failpoints"))]
 pub type StopHook = std::sync::Arc<dyn Fn(&'static str) -> bool + Send + Sync>;
 
+/// A rule of the commit that a negative control leaves out: a test of durability that passes without it proves nothing.
+#[cfg(any(test, feature = "failpoints"))]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rule {
+    /// The staged file is flushed.
+    FileFlush,
+    /// The directories are flushed before the answer.
+    DirectoryFlush,
+    /// An intent is durable before the exchange.
+    Intent,
+    /// What was displaced stays until the answer is durable.
+    DisplacedStays,
+    /// The staged file is flushed after it has its name, and the state directory after that.
+    NameBeforeFlush,
+}
+
 /// The steps of one workspace.
 #[derive(Default)]
 pub(crate) struct Steps {
     #[cfg(any(test, feature = "failpoints"))]
     hook: Option<StopHook>,
+    #[cfg(any(test, feature = "failpoints"))]
+    left_out: Option<Rule>,
     #[cfg(any(test, feature = "failpoints"))]
     stopped: std::sync::atomic::AtomicBool,
 }
@@ -20,7 +38,16 @@ pub(crate) struct Steps {
 #[cfg(any(test, feature = "failpoints"))]
 impl Steps {
     pub(crate) fn with_hook(hook: StopHook) -> Self {
-        Self { hook: Some(hook), stopped: false.into() }
+        Self { hook: Some(hook), ..Self::default() }
+    }
+
+    pub(crate) fn without(rule: Rule) -> Self {
+        Self { left_out: Some(rule), ..Self::default() }
+    }
+
+    /// Whether a rule holds, as it always does but in a negative control.
+    pub(crate) fn keeps(&self, rule: Rule) -> bool {
+        self.left_out != Some(rule)
     }
 
     /// The change has come to this step. Once stopped, every step after it stops too.
@@ -39,7 +66,22 @@ impl Steps {
 }
 
 #[cfg(not(any(test, feature = "failpoints")))]
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Rule {
+    FileFlush,
+    DirectoryFlush,
+    Intent,
+    DisplacedStays,
+    NameBeforeFlush,
+}
+
+#[cfg(not(any(test, feature = "failpoints")))]
 impl Steps {
+    #[inline]
+    pub(crate) fn keeps(&self, _rule: Rule) -> bool {
+        true
+    }
+
     #[inline]
     pub(crate) fn pass(&self, _step: &'static str) -> Result<(), Fault> {
         Ok(())

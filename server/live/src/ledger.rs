@@ -93,7 +93,7 @@ pub(crate) struct Claim<'a> {
 }
 
 /// A place in the journal; durable once the journal was flushed up to it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Ticket(u64);
 
 impl Ledger {

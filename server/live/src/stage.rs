@@ -23,6 +23,7 @@ use rustix::{
 
 use crate::{
     attributes,
+    fail::Rule,
     state::State,
     sweep,
     tree::{Identity, LiveDirectory, open_beneath},
@@ -104,6 +105,9 @@ impl Draft {
 
     /// Gives the file its name in the state directory. It is durable after [`Staged::sync`].
     pub(crate) fn name(mut self) -> Result<Staged, Errno> {
+        if !self.state.steps.keeps(Rule::NameBeforeFlush) {
+            fs::fsync(&self.file)?;
+        }
         let file_name = match self.named.take() {
             Some(named) => named,
             None => {
@@ -159,7 +163,13 @@ impl Staged {
 
     /// Makes file, new directories and staging name durable.
     pub(crate) fn sync(&self) -> io::Result<()> {
-        self.file.sync_all()?;
+        let steps = &self.file_name.state.steps;
+        if !steps.keeps(Rule::NameBeforeFlush) {
+            return Ok(());
+        }
+        if steps.keeps(Rule::FileFlush) {
+            self.file.sync_all()?;
+        }
         if let Some(directories) = &self.directories {
             directories.sync()?;
         }

@@ -26,7 +26,7 @@ use rustix::{
 use crate::{
     WriteBegin,
     errno::fault,
-    fail::Steps,
+    fail::{Rule, Steps},
     ledger::{Claim, Claimed, Ledger, Ticket},
     lock::Locks,
     record::Answer,
@@ -156,6 +156,21 @@ impl Workspace {
         hook: crate::fail::StopHook,
     ) -> Result<Self, OpenError> {
         Self::open_at(root, agent_state, limits, Steps::with_hook(hook))
+    }
+
+    /// As [`Workspace::open`], with one rule of the commit left out: for negative controls.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    #[cfg(any(test, feature = "failpoints"))]
+    #[doc(hidden)]
+    pub fn open_without(
+        root: &Path,
+        agent_state: &Path,
+        limits: LiveLimits,
+        rule: crate::fail::Rule,
+    ) -> Result<Self, OpenError> {
+        Self::open_at(root, agent_state, limits, Steps::without(rule))
     }
 
     fn open_at(root: &Path, agent_state: &Path, limits: LiveLimits, steps: Steps) -> Result<Self, OpenError> {
@@ -328,6 +343,7 @@ impl Changing {
             Err(_) => return Err(self.outcome_unknown(path)),
         };
         if let Some(name) = displaced {
+            let ticket = if self.state.steps.keeps(Rule::DisplacedStays) { ticket } else { Ticket::default() };
             self.displaced.lock().unwrap_or_else(PoisonError::into_inner).push_back((ticket, name));
         }
         self.state.steps.pass("P7 done")?;

@@ -1,6 +1,7 @@
 //! What a configuration may say, and by which words it is refused.
 
 use super::*;
+use crate::host::spec::{GuestAddress, Spec};
 
 const EXAMPLE: &str = include_str!("../../deploy/dormoused.toml");
 const CONTAINER: &str = include_str!("../../deploy/dormoused.container.toml");

@@ -130,13 +130,15 @@ impl Store {
             move |source| StoreError::Io { path, source }
         };
         let make = |path: &Path| fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
-        make(state_dir).map_err(failed(state_dir))?;
         if volatile == Volatile::Refused {
-            let kind = nix::sys::statfs::statfs(state_dir).map_err(io::Error::from).map_err(failed(state_dir))?;
+            // Asked of what is there already, so that a refusal leaves nothing behind.
+            let there = state_dir.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
+            let kind = nix::sys::statfs::statfs(there).map_err(io::Error::from).map_err(failed(there))?;
             if kind.filesystem_type() == nix::sys::statfs::TMPFS_MAGIC {
                 return Err(StoreError::Volatile { path: state_dir.to_owned() });
             }
         }
+        make(state_dir).map_err(failed(state_dir))?;
         let lock_path = state_dir.join("lock");
         let lock = File::options()
             .write(true)

@@ -91,6 +91,24 @@ impl Host {
         Ok(workspace.view())
     }
 
+    /// Back to running, where the workspace is still in the quiesce of this generation. Blocks.
+    ///
+    /// # Errors
+    /// `Record` where the record cannot be kept.
+    pub fn thaw(&self, name: &str, generation: i64) -> Result<(), HostFault> {
+        // Released meanwhile, or moved on by a later call: there is nothing to thaw.
+        let Ok(workspace) = self.find(name) else { return Ok(()) };
+        let _turn = workspace.turn();
+        let Ok(mut record) = self.current(&workspace) else { return Ok(()) };
+        if record.state != State::Quiescing || record.generation != generation {
+            return Ok(());
+        }
+        record.state = State::Running;
+        record.transition_time = Moment::now();
+        tracing::warn!(workspace = name, generation, "a quiesce is over its time; the workspace is running again");
+        self.publish(&workspace, record)
+    }
+
     fn current(&self, workspace: &Arc<Workspace>) -> Result<Record, HostFault> {
         let held = workspace.held();
         if held.released {

@@ -9,6 +9,7 @@ use prost::Message;
 use tokio::sync::mpsc;
 use tokio_stream::{Stream, wrappers::ReceiverStream};
 use tonic::{Request, Response, Status};
+use tonic_health::{ServingStatus, server::HealthReporter};
 
 use crate::{
     host::{
@@ -21,6 +22,7 @@ use crate::{
         workspace::View,
     },
     rpc::{lane, observe::Call, status, wire},
+    server::set_files_health,
 };
 
 /// Longest time that a caller may give to a Quiesce or a drain.
@@ -34,14 +36,15 @@ const WATCH_COUNT_MAX: usize = 16;
 #[derive(Clone)]
 pub struct Control {
     host: Host,
+    health: HealthReporter,
     /// Says when the agent is on its way down, so that watchers leave.
     closing: tokio::sync::watch::Receiver<bool>,
 }
 
 impl Control {
     /// Of this host, until `closing` turns true.
-    pub fn new(host: Host, closing: tokio::sync::watch::Receiver<bool>) -> Self {
-        Self { host, closing }
+    pub fn new(host: Host, health: HealthReporter, closing: tokio::sync::watch::Receiver<bool>) -> Self {
+        Self { host, health, closing }
     }
 
     async fn run<M, T: Send + 'static>(
@@ -56,6 +59,23 @@ impl Control {
             Ok(work(&host)?)
         });
         done.await.map_err(|failure| status::of("", &failure))
+    }
+
+    /// When the time of a Quiesce passes and no other transition has come, the workspace is running again.
+    fn thaw_at(&self, until: tokio::time::Instant, name: &str, generation: i64) {
+        let host = self.host.clone();
+        let mut closing = self.closing.clone();
+        let name = name.to_owned();
+        // Ends with its time, at most a minute, or with the agent.
+        tokio::spawn(async move {
+            tokio::select! {
+                () = tokio::time::sleep_until(until) => {}
+                () = closed(&mut closing) => return,
+            }
+            if let Err(failure) = lane::finish(move || Ok(host.thaw(&name, generation)?)).await {
+                tracing::error!(error = %failure, "a workspace could not be set running after its quiesce");
+            }
+        });
     }
 
     async fn transition<M: Message>(
@@ -220,7 +240,7 @@ impl HostService for Control {
             };
             let ended: Result<(), mpsc::error::SendError<_>> = tokio::select! {
                 ended = said => ended,
-                () = until(&mut closing) => sender.send(Err(status::of_host(&HostFault::Draining))).await,
+                () = closed(&mut closing) => sender.send(Err(status::of_host(&HostFault::Draining))).await,
             };
             // An error means that the watcher has gone, and so there is nobody to tell.
             drop(ended);
@@ -236,7 +256,9 @@ impl HostService for Control {
         let timeout = refuse(timeout("timeout", message.timeout))?;
         let rest = v1::QuiesceWorkspaceRequest { timeout: message.timeout, ..Default::default() };
         let asked = Asked { timeout, ..asked(Transition::Quiesce, message.generation, &rest) };
+        let began = tokio::time::Instant::now();
         let workspace = self.transition(&request, &message.name, asked).await?;
+        self.thaw_at(began + timeout, &message.name, workspace.as_ref().map_or(0, |workspace| workspace.generation));
         Ok(Response::new(v1::QuiesceWorkspaceResponse { workspace }))
     }
 
@@ -301,6 +323,7 @@ impl HostService for Control {
     ) -> Result<Response<v1::DrainHostResponse>, Status> {
         let timeout = refuse(timeout("timeout", request.into_inner().timeout))?;
         let admission = self.host.admission();
+        set_files_health(&self.health, ServingStatus::NotServing).await;
         admission.drain();
         // Over time is an answer too: it says how many calls are left.
         let _ = tokio::time::timeout(timeout, admission.idle()).await;
@@ -316,12 +339,13 @@ impl HostService for Control {
             return Err(status::of_host(&HostFault::Draining));
         }
         self.host.admission().undrain();
+        set_files_health(&self.health, ServingStatus::Serving).await;
         Ok(Response::new(v1::UndrainHostResponse {}))
     }
 }
 
 /// Ends when the agent goes down, or is gone.
-async fn until(closing: &mut tokio::sync::watch::Receiver<bool>) {
+async fn closed(closing: &mut tokio::sync::watch::Receiver<bool>) {
     let _ = closing.wait_for(|closing| *closing).await;
 }
 

@@ -25,10 +25,13 @@ use dormouse_files::{
 use tokio::{sync::mpsc, task::JoinHandle};
 use tokio_stream::Stream;
 
-use crate::host::error::{Failure, HostFault};
+use crate::host::error::Failure;
 
 /// Messages that wait between a lane and its caller: with pieces of 256 KiB, 1 MiB for each call.
 const MESSAGE_COUNT_MAX: usize = 4;
+
+/// Longest time before the caller's deadline at which its work ends: an answer needs some of it to arrive.
+const MARGIN_MAX: Duration = Duration::from_millis(100);
 
 /// What a call on a lane may spend.
 #[derive(Debug, Clone)]
@@ -44,10 +47,14 @@ pub struct LaneBudget {
 
 impl LaneBudget {
     /// The caller's deadline, and so much of the host's time from now.
+    ///
+    /// The work is told a little before the caller's deadline, so that what it has found by then still arrives.
     pub fn new(deadline: Option<Instant>, time: Option<Duration>) -> Self {
+        let now = Instant::now();
+        let margin = |left: Duration| (left / 10).min(MARGIN_MAX);
         Self {
-            deadline,
-            until: time.and_then(|time| Instant::now().checked_add(time)),
+            deadline: deadline.map(|deadline| deadline - margin(deadline.saturating_duration_since(now))),
+            until: time.and_then(|time| now.checked_add(time)),
             timed: Arc::new(AtomicBool::new(true)),
             gone: Arc::new(AtomicBool::new(false)),
         }
@@ -184,23 +191,6 @@ impl<T: Unpin> Stream for LaneStream<T> {
             Err(failure) => Poll::Ready(Some(Err((self.tell)(failure)))),
         }
     }
-}
-
-/// What an engine's end by its budget means to the caller of something that has no partial answer.
-pub fn overdue(spent: Spent, limit: Duration) -> Failure {
-    match spent {
-        Spent::Gone => Failure::Files(Fault::Gone),
-        Spent::Deadline => Failure::Files(Fault::DeadlineExceeded),
-        Spent::Time => {
-            let limit = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
-            Failure::Files(Fault::OfflineBudget { limit, unit: "ms" })
-        }
-    }
-}
-
-/// The refusal of a call that the host has no room for.
-pub fn overloaded(what: &'static str) -> Failure {
-    Failure::Host(HostFault::Overloaded { what })
 }
 
 #[cfg(test)]

@@ -303,4 +303,84 @@ mod tests {
         assert_eq!(catch(async { 1 }).await, Some(1));
         assert_eq!(catch(async { panic!("on purpose") }).await, None::<()>);
     }
+
+    /// The layer around a service that does this.
+    async fn through<F>(path: &str, timeout: Option<&str>, calls_max: usize, work: fn() -> F) -> (Status, Metrics)
+    where
+        F: Future<Output = Result<Response<Body>, std::convert::Infallible>> + Send + 'static,
+    {
+        let gate = Gate { files: Admission::new(calls_max), host: Admission::new(1) };
+        let metrics = Metrics::default();
+        let layer = ObserveLayer { gate: gate.clone(), metrics: metrics.clone() };
+        let mut service = layer.layer(tower::service_fn(move |_: Request<Body>| work()));
+        let mut request = Request::builder().uri(path);
+        if let Some(timeout) = timeout {
+            request = request.header("grpc-timeout", timeout);
+        }
+        let response = service.call(request.body(Body::empty()).unwrap()).await.unwrap();
+        assert!(response.headers().contains_key(REQUEST_ID));
+        let status = match Status::from_header_map(response.headers()) {
+            Some(status) => status,
+            None => {
+                use http_body_util::BodyExt;
+                let trailers = response.into_body().collect().await.unwrap().trailers().cloned().unwrap_or_default();
+                Status::from_header_map(&trailers).unwrap_or_else(|| Status::new(tonic::Code::Ok, ""))
+            }
+        };
+        assert_eq!(gate.files.calls(), 0, "the permit is back");
+        (status, metrics)
+    }
+
+    const STAT: &str = "/dormouse.files.v1.FilesService/Stat";
+
+    #[track_caller]
+    fn check(found: (Status, Metrics), code: tonic::Code, reason: &str) {
+        use tonic_types::StatusExt;
+        let (status, metrics) = found;
+        let info = status.get_details_error_info();
+        assert_eq!((status.code(), info.map(|info| info.reason).unwrap_or_default().as_str()), (code, reason));
+        assert_eq!(
+            metrics.all().iter().map(|(name, code, count)| (*name, *code, count.calls)).collect::<Vec<_>>(),
+            [("Stat", code, 1)]
+        );
+    }
+
+    #[tokio::test]
+    async fn every_end_of_a_call_is_said_and_counted_once() {
+        use tonic::Code;
+        let never = || std::future::pending();
+        check(through(STAT, Some("5m"), 1, never).await, Code::DeadlineExceeded, "DEADLINE_EXCEEDED");
+        let panics = || async { panic!("on purpose") };
+        check(through(STAT, None, 1, panics).await, Code::Internal, "INTERNAL");
+        check(through(STAT, None, 0, never).await, Code::Unavailable, "HOST_OVERLOADED");
+        let bare = || async { Ok(Status::new(Code::Internal, "Missing request message.").into_http()) };
+        check(through(STAT, None, 1, bare).await, Code::InvalidArgument, "INVALID_REQUEST");
+        let well = || async { Ok(Response::new(Body::empty())) };
+        check(through(STAT, None, 1, well).await, Code::Ok, "");
+    }
+
+    /// A body that never has anything to say, or panics when it is asked.
+    struct Odd(bool);
+
+    impl http_body::Body for Odd {
+        type Data = bytes::Bytes;
+        type Error = Status;
+
+        fn poll_frame(
+            self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+        ) -> Poll<Option<Result<http_body::Frame<bytes::Bytes>, Status>>> {
+            assert!(!self.0, "on purpose");
+            Poll::Pending
+        }
+    }
+
+    #[tokio::test]
+    async fn a_stream_ends_by_its_deadline_and_a_panic_in_it_is_caught() {
+        use tonic::Code;
+        let silent = || async { Ok(Response::new(Body::new(Odd(false)))) };
+        check(through(STAT, Some("5m"), 1, silent).await, Code::DeadlineExceeded, "DEADLINE_EXCEEDED");
+        let panics = || async { Ok(Response::new(Body::new(Odd(true)))) };
+        check(through(STAT, None, 1, panics).await, Code::Internal, "INTERNAL");
+    }
 }

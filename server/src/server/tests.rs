@@ -573,3 +573,133 @@ async fn health_says_when_the_agent_goes_down() {
     drop(health);
     assert_eq!(down.await.unwrap(), 0);
 }
+
+#[tokio::test]
+async fn a_quiesce_is_over_when_its_time_is() {
+    let mut world = World::new(|_| ()).await;
+    let mut watch = world.host.watch_workspaces(host::WatchWorkspacesRequest {}).await.unwrap().into_inner();
+    let timeout = prost_types::Duration::try_from(Duration::from_millis(20)).ok();
+    let request = host::QuiesceWorkspaceRequest { name: "w".to_owned(), generation: 7, timeout };
+    world.host.quiesce_workspace(request).await.unwrap();
+    let mut quiescing = false;
+    loop {
+        let told = watch.next().await.unwrap().unwrap();
+        let Some(workspace) = told.workspace else { continue };
+        quiescing |= workspace.state() == host::WorkspaceState::Quiescing;
+        if quiescing && workspace.state() == host::WorkspaceState::Running {
+            break;
+        }
+    }
+    assert!(world.files.patch(content("/f", "x", "k")).await.is_ok());
+    world.end().await;
+}
+
+#[tokio::test]
+async fn a_silent_peer_and_an_open_read_do_not_hold_up_the_way_down() {
+    let mut world = World::new(|config| config.limits.drain = Duration::from_millis(300)).await;
+    fs::write(world.directory.path().join("tree/big"), vec![7; 32 << 20]).unwrap();
+    let Address::Tcp(address) = world.server.as_ref().unwrap().listen()[0].clone() else { panic!("a port") };
+    let silent = std::net::TcpStream::connect(address).unwrap();
+    let mut open = world.files.read(read("/big")).await.unwrap().into_inner();
+    assert!(open.next().await.unwrap().is_ok());
+    let began = std::time::Instant::now();
+    let calls_left = world.end().await;
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    assert_eq!(calls_left, 1, "the read that nobody takes on");
+    drop((silent, open));
+}
+
+/// The demonstration's image, as it is after a machine stopped without a freeze: its journal needs recovery.
+fn unclean_image(directory: &Path) -> std::path::PathBuf {
+    use std::io::Read;
+    let mut bytes = Vec::new();
+    let packed: &[u8] = include_bytes!("../../demo/asleep.img.gz");
+    flate2::read::GzDecoder::new(packed).read_to_end(&mut bytes).unwrap();
+    let superblock = &mut bytes[1024..2048];
+    superblock[0x60] |= 4; // s_feature_incompat: RECOVER
+    // s_checksum: crc32c of all before it, begun with all ones and not inverted at the end.
+    let checksum = !crc32c::crc32c(&superblock[..0x3fc]);
+    superblock[0x3fc..].copy_from_slice(&checksum.to_le_bytes());
+    let path = directory.join("unclean.img");
+    fs::write(&path, bytes).unwrap();
+    path
+}
+
+#[tokio::test]
+async fn an_unclean_disk_answers_only_where_the_host_allows_it() {
+    let images = tempfile::tempdir().unwrap();
+    let path = unclean_image(images.path());
+    let disk = |config: &mut Config| {
+        config.workspaces[0] = WorkspaceConfig {
+            name: "w".to_owned(),
+            state: ConfiguredState::Suspended,
+            directory: None,
+            guest: None,
+            disk: Some(DiskConfig {
+                path: path.clone(),
+                format: crate::host::spec::DiskFormat::Raw,
+                backing: Vec::new(),
+                partition: None,
+                partition_guid: None,
+                file_system: crate::host::spec::FileSystem::Ext4,
+                mount_path: "/".to_owned(),
+                flushes: true,
+            }),
+        };
+    };
+    let mut world = World::new(disk).await;
+    check(world.files.stat(stat("/README.md")).await, Code::FailedPrecondition, "OFFLINE_UNAVAILABLE");
+    let request = host::GetWorkspaceRequest { name: "w".to_owned() };
+    let asleep = world.host.get_workspace(request).await.unwrap().into_inner().workspace.unwrap();
+    assert!(!asleep.seal.unwrap().exact && asleep.note.contains("needs_recovery"), "{}", asleep.note);
+    let resume = |generation| host::ResumeWorkspaceRequest { name: "w".to_owned(), generation };
+    world.host.resume_workspace(resume(0)).await.unwrap();
+    let seal = host::SealWorkspaceRequest { name: "w".to_owned(), require_exact: true, ..Default::default() };
+    let refused = check(world.host.seal_workspace(seal).await, Code::FailedPrecondition, "NOT_QUIESCED");
+    assert_eq!(value(&refused, "what"), "needs_recovery");
+    world.end().await;
+
+    let mut world = World::new(|config| {
+        disk(config);
+        config.offline.serve_unsealed = crate::config::ServeUnsealed::Crash;
+    })
+    .await;
+    let (first, _) = world.read(read("/README.md")).await.unwrap();
+    assert_eq!(first.origin.unwrap().consistency(), files::Consistency::Crash);
+    world.end().await;
+}
+
+#[tokio::test]
+async fn many_slow_readers_hold_no_more_than_their_windows() {
+    let mut world = World::new(|config| config.limits.calls_max = 64).await;
+    fs::write(world.directory.path().join("tree/big"), vec![7; 8 << 20]).unwrap();
+    let mut open = Vec::new();
+    let mut refused = 0;
+    for _ in 0..100 {
+        match world.files.read(read("/big")).await {
+            Ok(stream) => open.push(stream.into_inner()),
+            Err(status) => {
+                check::<()>(Err(status), Code::Unavailable, "HOST_OVERLOADED");
+                refused += 1;
+            }
+        }
+    }
+    assert_eq!((open.len(), refused), (32, 68), "a workspace gets half of the room");
+    // All at once: they share one connection, whose window a stream that nobody reads would keep.
+    let readers: Vec<_> = open
+        .into_iter()
+        .map(|mut stream| {
+            tokio::spawn(async move {
+                let mut bytes = 0;
+                while let Some(message) = stream.next().await {
+                    bytes += message.unwrap().data.len();
+                }
+                bytes
+            })
+        })
+        .collect();
+    for reader in readers {
+        assert_eq!(reader.await.unwrap(), 8 << 20);
+    }
+    assert_eq!(world.end().await, 0);
+}

@@ -8,8 +8,8 @@ use std::{
 use super::{
     Match, SearchPlan, Skipped,
     held::{Held, HeldCount, Place},
-    pattern::Pattern,
-    scan::{self, BINARY_BYTES, Bounds},
+    pattern::Searcher,
+    scan::{self, BINARY_BYTES, Bounds, Scanned},
     size::encoded_bytes,
 };
 use crate::{
@@ -49,13 +49,12 @@ pub(super) struct Search<'a, T: Tree> {
 pub(super) struct Scratch {
     buffer: Vec<u8>,
     path: Vec<u8>,
-    /// Its own, so that threads do not share the states of a lazy automaton.
-    pattern: Pattern,
+    searcher: Searcher,
 }
 
 impl Scratch {
     pub(super) fn new(plan: &SearchPlan) -> Self {
-        Self { buffer: Vec::new(), path: Vec::new(), pattern: plan.pattern.clone() }
+        Self { buffer: Vec::new(), path: Vec::new(), searcher: Searcher::new(&plan.pattern) }
     }
 }
 
@@ -102,6 +101,11 @@ pub(super) struct Outcome<D> {
 impl<D> Outcome<D> {
     pub(super) fn new() -> Self {
         Self { steps: Vec::new(), tasks: Vec::new(), bytes: 0, end: None }
+    }
+
+    /// Matches in it.
+    pub(super) fn match_count(&self) -> usize {
+        self.steps.iter().map(|step| step.matches.len()).sum()
     }
 }
 
@@ -342,7 +346,7 @@ impl<T: Tree> Search<'_, T> {
         let mut ended = None;
         let done = scan::scan(
             bytes,
-            &scratch.pattern,
+            &mut scratch.searcher,
             &bounds,
             &mut || {
                 ended = self.ended();
@@ -366,8 +370,11 @@ impl<T: Tree> Search<'_, T> {
                 ControlFlow::Continue(())
             },
         );
-        if done.is_continue() || !step.matches.is_empty() {
+        if done == Scanned::All || !step.matches.is_empty() {
             step.files_scanned += 1;
+        }
+        if done == Scanned::Failed {
+            end = Some(End::Fault(Fault::Internal("the automaton of a pattern failed")));
         }
         outcome.end = end.or(ended);
         Ok(())
@@ -396,7 +403,7 @@ impl<T: Tree> Search<'_, T> {
         if meta.size_bytes > TWO_PARTS_BYTES {
             buffer.resize(buffer.len().max(room), 0);
             filled = self.tree.read_at(file, 0, &mut buffer[..FIRST_PART_BYTES])?;
-            debug_assert!(FIRST_PART_BYTES >= BINARY_BYTES);
+            const { assert!(FIRST_PART_BYTES >= BINARY_BYTES) };
             if scan::is_binary(&buffer[..filled]) {
                 return Ok(Content::Binary);
             }

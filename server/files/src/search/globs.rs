@@ -141,3 +141,150 @@ fn explain(glob: &str, error: &ignore::Error) -> (usize, String) {
     };
     (position, format!("the glob does not parse: {reason}"))
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn set(include: &[&str], exclude: &[&str]) -> Result<GlobSet, Fault> {
+        let owned = |globs: &[&str]| globs.iter().map(|&glob| glob.to_owned()).collect::<Vec<_>>();
+        GlobSet::new(&owned(include), &owned(exclude), &Limits::default())
+    }
+
+    /// Whether a file is asked for, by the verdicts from the root down to it.
+    fn is_searched(set: &GlobSet, file: &str) -> bool {
+        let mut included = false;
+        for (cut, _) in file.match_indices('/') {
+            match set.verdict(&file.as_bytes()[..cut], true, included) {
+                Verdict::Excluded => return false,
+                Verdict::Included => included = true,
+                Verdict::Neither => {}
+            }
+        }
+        set.verdict(file.as_bytes(), false, included) == Verdict::Included
+    }
+
+    const FILES: [&str; 14] = [
+        "a/b/c.py",
+        "build",
+        "d/build/deep/o",
+        "main.ts",
+        "other/src/x.ts",
+        "src/.env",
+        "src/build/o",
+        "src/x.py",
+        "src/x/y.ts",
+        "src/x/z.tsx",
+        "sub/build/o",
+        "t.py",
+        "top.py",
+        "x#y",
+    ];
+
+    #[track_caller]
+    fn check(glob: &str, expect: &[&str]) {
+        let set = set(&[glob], &[]).unwrap();
+        let seen: Vec<_> = FILES.into_iter().filter(|file| is_searched(&set, file)).collect();
+        assert_eq!(seen, expect, "{glob}");
+        // As an exclude it leaves the others.
+        let others = GlobSet::new(&[], &[glob.to_owned()], &Limits::default()).unwrap();
+        assert!(FILES.into_iter().all(|file| is_searched(&others, file) != seen.contains(&file)), "{glob}");
+    }
+
+    #[test]
+    fn mean_what_gitignore_says() {
+        check("*.py", &["a/b/c.py", "src/x.py", "t.py", "top.py"]);
+        check("build", &["build", "d/build/deep/o", "src/build/o", "sub/build/o"]);
+        check("build/", &["d/build/deep/o", "src/build/o", "sub/build/o"]);
+        check("src", &["other/src/x.ts", "src/.env", "src/build/o", "src/x.py", "src/x/y.ts", "src/x/z.tsx"]);
+        check("/src/", &["src/.env", "src/build/o", "src/x.py", "src/x/y.ts", "src/x/z.tsx"]);
+        check("sub/build", &["sub/build/o"]);
+        check("src/**/*.ts", &["src/x/y.ts"]);
+        check("src/*.py", &["src/x.py"]);
+        check("src/**", &["src/.env", "src/build/o", "src/x.py", "src/x/y.ts", "src/x/z.tsx"]);
+        check("build/**", &[]);
+        check("**/build/**", &["d/build/deep/o", "src/build/o", "sub/build/o"]);
+        check("/top.py", &["top.py"]);
+        check("[!t]*.py", &["a/b/c.py", "src/x.py"]);
+        check("**.py", &["a/b/c.py", "src/x.py", "t.py", "top.py"]);
+        check(
+            "**/",
+            &[
+                "a/b/c.py",
+                "d/build/deep/o",
+                "other/src/x.ts",
+                "src/.env",
+                "src/build/o",
+                "src/x.py",
+                "src/x/y.ts",
+                "src/x/z.tsx",
+                "sub/build/o",
+            ],
+        );
+        check("*.{py,ts}", &["a/b/c.py", "main.ts", "other/src/x.ts", "src/x.py", "src/x/y.ts", "t.py", "top.py"]);
+        check("?.py", &["a/b/c.py", "src/x.py", "t.py"]);
+        check(".env", &["src/.env"]);
+        check(r"x\#y", &["x#y"]);
+    }
+
+    #[test]
+    fn exclude_wins() {
+        let set = set(&["src"], &["*.ts", "/src/build"]).unwrap();
+        let seen: Vec<_> = FILES.into_iter().filter(|file| is_searched(&set, file)).collect();
+        assert_eq!(seen, ["src/.env", "src/x.py", "src/x/z.tsx"]);
+    }
+
+    #[test]
+    fn names_that_are_not_utf_8_are_names() {
+        let set = set(&["*.py", "\u{fffd}"], &[]).unwrap();
+        assert_eq!(set.verdict(b"d/\xff.py", false, false), Verdict::Included);
+        assert_eq!(set.verdict(b"\xff", false, false), Verdict::Neither);
+    }
+
+    #[test]
+    fn refuses_what_gitignore_takes_for_nothing() {
+        let refused = |glob: &str| match set(&["ok"], &["ok", glob]).unwrap_err() {
+            Fault::InvalidPattern { field, position, .. } => {
+                assert_eq!(field, "exclude.globs[1]");
+                position
+            }
+            other => panic!("{glob}: {other}"),
+        };
+        for (glob, position) in [
+            ("", 0),
+            ("  ", 0),
+            ("/", 0),
+            ("//", 0),
+            ("!x", 0),
+            ("#x", 0),
+            ("./x", 0),
+            ("../x", 0),
+            ("a/../b", 2),
+            ("a/.", 2),
+            ("[", 0),
+            ("a[b", 1),
+            ("{a", 0),
+            (r"a\", 1),
+            ("a\nb", 1),
+            ("[b-a]", 0),
+        ] {
+            assert_eq!(refused(glob), position, "{glob}");
+        }
+        refused(&"x".repeat(1_025));
+        assert!(set(&["x"; 32], &[]).is_ok());
+        assert!(
+            matches!(set(&["x"; 33], &[]), Err(Fault::Invalid { field, message }) if field == "include" && message.contains("32"))
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn no_glob_panics(glob in "[a*?{},\\[\\]!/\\\\.\u{e9} -]{0,12}", path in "[a./\u{e9}]{1,8}") {
+            if let Ok(set) = set(&[&glob], &[]) {
+                set.verdict(path.trim_matches('/').as_bytes(), false, false);
+            }
+        }
+    }
+}

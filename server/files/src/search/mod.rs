@@ -14,6 +14,7 @@ mod plan;
 mod re2;
 mod scan;
 mod size;
+mod steady;
 
 use std::sync::atomic::AtomicBool;
 

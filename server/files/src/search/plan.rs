@@ -38,6 +38,8 @@ struct Board<D> {
     begun: BTreeMap<Vec<u8>, Option<Outcome<D>>>,
     /// Bytes of all outcomes here.
     waiting_bytes: u64,
+    /// Matches in them.
+    waiting_count: usize,
 }
 
 pub(super) struct Schedule<'a, T: Tree> {
@@ -60,7 +62,7 @@ enum Next<D> {
 
 impl<'a, T: Tree> Schedule<'a, T> {
     pub(super) fn new(search: &'a Search<'a, T>, first: Outcome<T::Directory>) -> Self {
-        let mut board = Board { pending: BTreeMap::new(), begun: BTreeMap::new(), waiting_bytes: 0 };
+        let mut board = Board { pending: BTreeMap::new(), begun: BTreeMap::new(), waiting_bytes: 0, waiting_count: 0 };
         // Before every path.
         board.put(Vec::new(), first);
         Self { search, board: Mutex::new(board), changed: Condvar::new() }
@@ -90,8 +92,10 @@ impl<'a, T: Tree> Schedule<'a, T> {
         self.board.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn buffer_bytes_max(&self) -> u64 {
-        self.search.limits.search_buffer_bytes_max as u64
+    /// Whether more may be found before what was found goes out: more than the answer takes is not worth finding.
+    fn is_room(&self, board: &Board<T::Directory>) -> bool {
+        board.waiting_bytes < self.search.limits.search_buffer_bytes_max as u64
+            && board.waiting_count <= self.search.plan.match_count_max
     }
 
     /// What every thread but the emitter does.
@@ -104,8 +108,7 @@ impl<'a, T: Tree> Schedule<'a, T> {
                     if self.search.is_over.load(Ordering::Relaxed) {
                         return;
                     }
-                    let is_room = board.waiting_bytes < self.buffer_bytes_max();
-                    if let Some(work) = is_room.then(|| board.take()).flatten() {
+                    if let Some(work) = self.is_room(&board).then(|| board.take()).flatten() {
                         break work;
                     }
                     board = self.changed.wait(board).unwrap_or_else(PoisonError::into_inner);
@@ -137,12 +140,13 @@ impl<'a, T: Tree> Schedule<'a, T> {
         if is_begun_first && first_begun.is_some_and(|(_, is_done)| is_done) {
             let Some((_, Some(outcome))) = board.begun.pop_first() else { return Next::Look };
             board.waiting_bytes = board.waiting_bytes.saturating_sub(outcome.bytes);
+            board.waiting_count = board.waiting_count.saturating_sub(outcome.match_count());
             // There may be room again for what waits.
             self.changed.notify_all();
             return Next::Send(outcome);
         }
         // The first key of all is begun by nobody, or there is room for more to wait behind it.
-        if (!is_begun_first || board.waiting_bytes < self.buffer_bytes_max())
+        if (!is_begun_first || self.is_room(&board))
             && let Some((key, task)) = board.take()
         {
             return Next::Work(key, task);
@@ -243,6 +247,7 @@ impl<D> Board<D> {
     fn put(&mut self, key: Vec<u8>, mut outcome: Outcome<D>) {
         self.pending.extend(std::mem::take(&mut outcome.tasks));
         self.waiting_bytes = self.waiting_bytes.saturating_add(outcome.bytes);
+        self.waiting_count = self.waiting_count.saturating_add(outcome.match_count());
         self.begun.insert(key, Some(outcome));
     }
 }

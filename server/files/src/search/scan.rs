@@ -7,12 +7,9 @@ use std::ops::{ControlFlow, Range};
 
 use memchr::{memchr, memchr_iter, memrchr};
 
-use super::{LineText, Match, pattern::Pattern};
+use super::{LineText, Match, pattern::Searcher, steady::Halt};
 use crate::{lines, path::TreePath};
 
-/// Bytes scanned between two questions whether to go on; fewer where less of a line is searched, so that only the last
-/// line of a window can be longer than that.
-const WINDOW_BYTES: usize = 128 << 10;
 /// A NUL in so many first bytes makes a file binary.
 pub(super) const BINARY_BYTES: usize = 8 << 10;
 
@@ -45,38 +42,39 @@ pub(super) fn is_binary(head: &[u8]) -> bool {
     memchr(0, &head[..head.len().min(BINARY_BYTES)]).is_some()
 }
 
-/// Visits every line that matches, in order. `go_on` is asked at least once for every [`WINDOW_BYTES`].
-///
-/// Breaks when the visitor or `go_on` does.
+/// How a scan ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Scanned {
+    /// With the last line.
+    All,
+    /// The visitor broke, or `go_on` did.
+    Broken,
+    /// The pattern's automaton could not go on.
+    Failed,
+}
+
+/// Visits every line that matches, in order, and asks `go_on` often enough to end within a fraction of a second.
 pub(super) fn scan(
     bytes: &[u8],
-    pattern: &Pattern,
+    searcher: &mut Searcher,
     bounds: &Bounds,
     go_on: &mut dyn FnMut() -> ControlFlow<()>,
     visit: &mut dyn FnMut(Hit) -> ControlFlow<()>,
-) -> ControlFlow<()> {
+) -> Scanned {
+    let window_bytes = searcher.window_bytes_max().min(bounds.line_search_bytes_max).max(1);
     let mut scan = Scan {
         bytes,
-        pattern,
+        searcher,
         line_search_bytes_max: bounds.line_search_bytes_max,
         begin: if bytes.starts_with(BOM) { BOM.len() } else { 0 },
         counted: 0,
         line: 1,
     };
-    let mut at = scan.begin;
-    while at < bytes.len() {
-        go_on()?;
-        let end = line_after(bytes, at.saturating_add(WINDOW_BYTES.min(scan.line_search_bytes_max).max(1)));
-        // Where the last line is over the cap, the end that a pattern may ask for is where the cap is.
-        let last = memrchr(b'\n', &bytes[at..end - 1]).map_or(at, |place| at + place + 1);
-        let is_long = end - last > scan.line_search_bytes_max;
-        scan.window(at..if is_long { last } else { end }, visit)?;
-        if is_long {
-            scan.verify(last, visit)?;
-        }
-        at = end;
+    match scan.run(window_bytes, go_on, visit) {
+        Ok(()) => Scanned::All,
+        Err(Halt::Told) => Scanned::Broken,
+        Err(Halt::Failed) => Scanned::Failed,
     }
-    ControlFlow::Continue(())
 }
 
 /// Where the line that holds the byte before `place` ends, behind its LF.
@@ -89,7 +87,7 @@ fn line_after(bytes: &[u8], place: usize) -> usize {
 
 struct Scan<'a> {
     bytes: &'a [u8],
-    pattern: &'a Pattern,
+    searcher: &'a mut Searcher,
     line_search_bytes_max: usize,
     /// Where the first line begins for matching.
     begin: usize,
@@ -98,33 +96,59 @@ struct Scan<'a> {
     line: u64,
 }
 
+type GoOn<'a> = &'a mut dyn FnMut() -> ControlFlow<()>;
+type Visit<'a> = &'a mut dyn FnMut(Hit) -> ControlFlow<()>;
+
+fn ask(go_on: GoOn<'_>) -> Result<(), Halt> {
+    if go_on().is_break() { Err(Halt::Told) } else { Ok(()) }
+}
+
 impl Scan<'_> {
-    /// Whole lines, none of them over the cap.
-    fn window(&mut self, window: Range<usize>, visit: &mut dyn FnMut(Hit) -> ControlFlow<()>) -> ControlFlow<()> {
+    fn run(&mut self, window_bytes: usize, go_on: GoOn<'_>, visit: Visit<'_>) -> Result<(), Halt> {
+        let mut at = self.begin;
+        while at < self.bytes.len() {
+            ask(go_on)?;
+            let end = line_after(self.bytes, at.saturating_add(window_bytes));
+            let last = memrchr(b'\n', &self.bytes[at..end - 1]).map_or(at, |place| at + place + 1);
+            // A long line is matched by itself: it may take long, and where it is over the cap, the end that a pattern
+            // may ask for is where the cap is. All lines before the last one are shorter than the window.
+            let is_long = end - last > window_bytes;
+            self.window(at..if is_long { last } else { end }, go_on, visit)?;
+            if is_long {
+                self.verify(last, go_on, visit)?;
+            }
+            at = end;
+        }
+        Ok(())
+    }
+
+    /// Whole lines, none of them long.
+    fn window(&mut self, window: Range<usize>, go_on: GoOn<'_>, visit: Visit<'_>) -> Result<(), Halt> {
         let mut at = window.start;
         while at < window.end {
             let lines = &self.bytes[at..window.end];
-            let Some(place) = self.pattern.candidate(lines) else { break };
+            let Some(place) = self.searcher.candidate(lines) else { break };
             let (start, end) = lines::around(lines, place.min(lines.len()));
             if start == lines.len() {
                 // An empty match behind the last LF, where no line begins.
                 break;
             }
-            self.verify(at + start, visit)?;
+            self.verify(at + start, go_on, visit)?;
             at += end + 1;
         }
-        ControlFlow::Continue(())
+        Ok(())
     }
 
     /// Matches the line that begins at `start`.
-    fn verify(&mut self, start: usize, visit: &mut dyn FnMut(Hit) -> ControlFlow<()>) -> ControlFlow<()> {
+    fn verify(&mut self, start: usize, go_on: GoOn<'_>, visit: Visit<'_>) -> Result<(), Halt> {
         let end = text_end(self.bytes, start);
         let searched = &self.bytes[start..end.min(start.saturating_add(self.line_search_bytes_max))];
-        let Some((found, past)) = self.pattern.find_in_line(searched) else { return ControlFlow::Continue(()) };
+        let Some((found, past)) = self.searcher.find(searched, go_on)? else { return Ok(()) };
         self.line += memchr_iter(b'\n', &self.bytes[self.counted..start]).count() as u64;
         self.counted = start;
         let text_start = if start == self.begin { 0 } else { start };
-        visit(Hit { line: self.line, text: text_start..end, found: start + found..start + past })
+        let hit = Hit { line: self.line, text: text_start..end, found: start + found..start + past };
+        if visit(hit).is_break() { Err(Halt::Told) } else { Ok(()) }
     }
 }
 

@@ -246,7 +246,7 @@ fn an_early_stop_opens_few_files() {
     let tree = (0..1_000).fold(MemoryTree::default(), |tree, n| tree.file(format!("/d{:02}/f{n}", n % 50), "hit\n"));
     let (found, end) = search(&tree, &SearchPlan { match_count_max: 20, ..plan("hit", Syntax::Literal) });
     assert_eq!((found.len(), end.files_scanned), (20, 20));
-    assert!(tree.open_count() < 400, "{}", tree.open_count());
+    assert!(tree.open_count() < 150, "{}", tree.open_count());
 }
 
 /// Time that is up after so many questions.

@@ -43,9 +43,10 @@ fn decode(mut start: v1::WriteStart) -> Result<WritePlan, Fault> {
     Ok(WritePlan { path, expected, mode, create_parents: start.create_parents, key, content_revision })
 }
 
-/// How the data ended.
-enum Arrived {
-    All { finish: v1::WriteFinish, staged: StagedWrite },
+/// All the data, and what its caller believes it sent.
+struct Arrived {
+    finish: v1::WriteFinish,
+    staged: StagedWrite,
 }
 
 impl Files {
@@ -67,12 +68,13 @@ impl Files {
         let begun = self.begin(start, &caller).await.map_err(|failure| told(&workspace, &failure))?;
         let done = match begun {
             Begun::Replayed(done) => *done,
-            Begun::Staged { mut writing, staged, room } => {
+            Begun::Staged(begun) => {
+                let Staged { mut writing, staged, room } = *begun;
                 let arrived = tokio::select! {
                     arrived = self.arrive(&workspace, &mut messages, staged) => Some(arrived?),
                     () = writing.guard.cut() => None,
                 };
-                let Some(Arrived::All { finish, staged }) = arrived else {
+                let Some(Arrived { finish, staged }) = arrived else {
                     let fault = HostFault::InTransition { workspace: workspace.clone(), state: State::Quiescing };
                     return Err(status::of_host(&fault));
                 };
@@ -100,7 +102,7 @@ impl Files {
         let writing = self.host.writing(&workspace)?;
         lane::finish(move || match writing.directory.write(&plan)? {
             WriteBegin::Replayed(done) => Ok(Begun::Replayed(Box::new(done))),
-            WriteBegin::Staged(staged) => Ok(Begun::Staged { writing, staged, room }),
+            WriteBegin::Staged(staged) => Ok(Begun::Staged(Box::new(Staged { writing, staged, room }))),
         })
         .await
     }
@@ -127,7 +129,7 @@ impl Files {
                     if next(messages).await?.is_some() {
                         return Err(invalid("nothing may follow finish"));
                     }
-                    return Ok(Arrived::All { finish, staged });
+                    return Ok(Arrived { finish, staged });
                 }
                 Some(Message::Start(_)) => return Err(invalid("start may come only once, as the first message")),
                 None => return Err(invalid("the stream ended before finish; nothing was written")),
@@ -159,7 +161,14 @@ impl Files {
 /// A Write that may go on.
 enum Begun {
     Replayed(Box<WriteDone>),
-    Staged { writing: Writing, staged: StagedWrite, room: Room },
+    Staged(Box<Staged>),
+}
+
+/// A Write whose data is arriving, and what it holds meanwhile.
+struct Staged {
+    writing: Writing,
+    staged: StagedWrite,
+    room: Room,
 }
 
 async fn next(messages: &mut Streaming<v1::WriteRequest>) -> Result<Option<Message>, Status> {

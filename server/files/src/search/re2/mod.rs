@@ -29,6 +29,8 @@ pub(crate) enum Haystack {
     /// Many lines, to find those that may match: every line that matches alone is found, and perhaps more. A line may end
     /// in CR LF, so its end is also before a CR.
     Buffer,
+    /// The same without word boundaries, so that more lines may match.
+    Loose,
 }
 
 /// A translated pattern.
@@ -38,8 +40,6 @@ pub(crate) struct Translation {
     pub(crate) text: String,
     /// Deepest groups within each other.
     pub(crate) depth: usize,
-    /// Whether it asks for a word boundary.
-    pub(crate) has_word_look: bool,
 }
 
 /// Why a pattern is refused.
@@ -76,12 +76,11 @@ pub(crate) fn translate(pattern: &str, fold_case: bool, haystack: Haystack) -> R
         flags: Flags { fold_case, swap_greed: false },
         groups: Vec::new(),
         depth: 0,
-        has_word_look: false,
         atom: None,
         weight: 1,
     };
     writer.run()?;
-    Ok(Translation { text: writer.out, depth: writer.depth, has_word_look: writer.has_word_look })
+    Ok(Translation { text: writer.out, depth: writer.depth })
 }
 
 /// What of the pattern is still to be read.
@@ -148,7 +147,6 @@ struct Writer<'a> {
     flags: Flags,
     groups: Vec<Group>,
     depth: usize,
-    has_word_look: bool,
     /// Nothing at the start of a group or of an alternative.
     atom: Option<Atom>,
     /// The largest of all atoms in this group so far.
@@ -243,14 +241,14 @@ impl Writer<'_> {
     fn line_start(&mut self) {
         self.atom(match self.haystack {
             Haystack::Line => r"\A",
-            Haystack::Buffer => "(?m:^)",
+            Haystack::Buffer | Haystack::Loose => "(?m:^)",
         });
     }
 
     fn line_end(&mut self) {
         self.atom(match self.haystack {
             Haystack::Line => r"\z",
-            Haystack::Buffer => "(?mR:$)",
+            Haystack::Buffer | Haystack::Loose => "(?mR:$)",
         });
     }
 
@@ -258,14 +256,9 @@ impl Writer<'_> {
         match escape::read(&mut self.rest)? {
             Escape::LineStart => self.line_start(),
             Escape::LineEnd => self.line_end(),
-            Escape::WordBoundary => {
-                self.has_word_look = true;
-                self.atom(r"(?-u:\b)");
-            }
-            Escape::NotWordBoundary => {
-                self.has_word_look = true;
-                self.atom(r"(?-u:\B)");
-            }
+            Escape::WordBoundary | Escape::NotWordBoundary if self.haystack == Haystack::Loose => self.atom("(?:)"),
+            Escape::WordBoundary => self.atom(r"(?-u:\b)"),
+            Escape::NotWordBoundary => self.atom(r"(?-u:\B)"),
             Escape::Class(class) => {
                 let class = self.folded(&format!("[{class}]"));
                 self.atom(&class);
@@ -445,4 +438,98 @@ fn spell(character: char) -> String {
 /// A text in the syntax of the `regex` crate that matches exactly itself.
 pub(crate) fn spell_all(text: &str) -> String {
     text.chars().map(spell).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is written over one line, or where and why it is refused.
+    #[track_caller]
+    fn check(pattern: &str, expect: &str) {
+        let seen = match translate(pattern, false, Haystack::Line) {
+            Ok(translation) => translation.text,
+            Err(refusal) => format!("{}: {}", refusal.position, refusal.message),
+        };
+        if let Some(expect) = expect.strip_suffix('…') {
+            assert!(seen.starts_with(expect), "{pattern}: {seen}");
+        } else {
+            assert_eq!(seen, expect, "{pattern}");
+        }
+    }
+
+    #[test]
+    fn spells_what_differs() {
+        for (pattern, expect) in [
+            (r"\d\w\s", r"[0-9][0-9A-Za-z_][\t\n\x0C\r\x20]"),
+            (r"\D\W", "[[^0-9]][[^0-9A-Za-z_]]"),
+            (r"\b\B", r"(?-u:\b)(?-u:\B)"),
+            (r"\Qa.b\Ec", r"a\x{2E}bc"),
+            (r"\Qa.", r"a\x{2E}"),
+            (r"\0\012x", r"0: …"),
+            (r"\0\101\1234", r"\x{0}AS4"),
+            (r"\p{^Greek}\PN\pN", r"[[^\p{Greek}]][[^\p{N}]][\p{N}]"),
+            (r"\p{Cs}", r"[[^\x{0}-\x{10FFFF}]]"),
+            ("a{", r"a\x{7B}"),
+            ("a{,3}", r"a\x{7B}\x{2C}3\x{7D}"),
+            ("a{ 2 }", r"a\x{7B}\x{20}2\x{20}\x{7D}"),
+            ("a{2}b{2,}c{2,3}?", "a{2}b{2,}c{2,3}?"),
+            ("[[a]", r"[\x{5B}-\x{5B}\x{61}-\x{61}]"),
+            ("[a&&b]", r"[\x{61}-\x{61}\x{26}-\x{26}\x{26}-\x{26}\x{62}-\x{62}]"),
+            (r"[\d-z]", r"[0-9\x{2D}-\x{2D}\x{7A}-\x{7A}]"),
+            ("[[:alpha:]x]", r"[A-Za-z\x{78}-\x{78}]"),
+            (r"\<\>", r"\x{3C}\x{3E}"),
+            (r"\b{start}", r"(?-u:\b)\x{7B}start\x{7D}"),
+            ("(?i)a(?-i)b", "(?i:a)b"),
+            ("(a(?i)b)c", "(?:a(?i:b))c"),
+            ("(?i:a)b", "(?:(?i:a))b"),
+            ("(?U)a+b+?", "a+?b+"),
+            ("(?P<n>a)|(?<m>b)()", "(?:a)|(?:b)(?:)"),
+            ("^a$", r"\Aa\z"),
+            ("(?m)^a$", r"\Aa\z"),
+            ("(?s).", r"[^\n]"),
+            ("a*(?i)*", "(?:a*)*"),
+            (r"\x{D800}", class::NOTHING),
+        ] {
+            check(pattern, if expect == "0: …" { r"2: a pattern cannot match across lines…" } else { expect });
+        }
+    }
+
+    #[test]
+    fn says_where_and_why_it_refuses() {
+        for (pattern, expect) in [
+            ("f(", "1: the group…"),
+            ("a(b(c)", "1: the group…"),
+            ("a)", "1: no group…"),
+            ("a[bc", "1: the class…"),
+            ("[]", "0: the class…"),
+            ("*a", "0: there is nothing…"),
+            ("a|*", "2: there is nothing…"),
+            ("a**", "2: an operator…"),
+            ("a{2}{3}", "4: an operator…"),
+            ("a???", "3: an operator…"),
+            ("a{1001}", "1: a repetition…"),
+            ("a{3,2}", "1: a repetition…"),
+            ("(a{32}){32}", "7: repetitions…"),
+            (r"a\1", "1: RE2 has no references…"),
+            (r"\8", r"0: RE2 has no escape \8"),
+            (r"\u0041", r"0: RE2 has no escape \u"),
+            (r"\Z", r"0: RE2 has no escape \Z"),
+            (r"ab\", r"2: a \ at the end…"),
+            (r"\C", r"0: \C…"),
+            (r"\x4", r"0: \x takes…"),
+            (r"\p{greek}", "0: RE2 has no Unicode class…"),
+            (r"[\p{sc=Greek}]", "1: RE2 has no Unicode class…"),
+            ("[[:foo:]]", "1: there is no such class…"),
+            ("[a--b]", "1: the range…"),
+            ("(?x)a", "0: RE2 has no such group…"),
+            ("(?=a)", "0: RE2 has no look-ahead"),
+            ("(?<!a)", "0: RE2 has no look-behind"),
+            ("(?P<>a)", "0: the group's name…"),
+            ("a\nb", "1: a pattern cannot match across lines…"),
+            ("\u{e9}(", "2: the group…"),
+        ] {
+            check(pattern, expect);
+        }
+    }
 }

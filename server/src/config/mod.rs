@@ -1,11 +1,11 @@
 //! The agent's configuration: one struct for each room, read from a TOML file, overridden by flags, and refused by name
 //! before anything is bound.
 
+mod address;
+mod workspace;
+
 use std::{
-    fmt,
-    net::{SocketAddr, ToSocketAddrs},
     path::{Path, PathBuf},
-    str::FromStr,
     time::Duration,
 };
 
@@ -14,12 +14,10 @@ use dormouse_files::limits::Limits;
 use dormouse_live::LiveLimits;
 use serde::{Deserialize, Deserializer, de};
 
-use crate::host::{
-    Feature, Settings,
-    hooks::Hooks,
-    spec::{Disk, DiskFormat, DiskLayer, DiskPartition, FileSystem, Guest, GuestAddress, Spec, check_name},
-    state::State,
-};
+pub use address::Address;
+pub use workspace::{Configured, ConfiguredState, DiskConfig, GuestAddressConfig, WorkspaceConfig};
+
+use crate::host::{Feature, Settings, hooks::Hooks};
 
 /// Longest request that the decoder is set for; a larger `request_bytes_max` could never be met.
 pub const REQUEST_BYTES_MAX: u64 = 7 << 20;
@@ -210,146 +208,6 @@ pub enum LogFormat {
     Text,
     /// For machines.
     Json,
-}
-
-/// `[[workspace]]`.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct WorkspaceConfig {
-    /// Such as `customer-42/main`.
-    pub name: String,
-    /// `running`, the default, or `suspended`.
-    #[serde(default = "running")]
-    pub state: ConfiguredState,
-    /// A directory of this host; or else `disk`.
-    pub directory: Option<PathBuf>,
-    /// A machine's disk.
-    pub disk: Option<DiskConfig>,
-    /// Where the machine's own agent listens.
-    pub guest: Option<GuestAddressConfig>,
-}
-
-/// In which state a workspace of the configuration begins.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ConfiguredState {
-    /// It runs.
-    Running,
-    /// Its disk is sealed at once.
-    Suspended,
-}
-
-fn running() -> ConfiguredState {
-    ConfiguredState::Running
-}
-
-/// A disk of a workspace of the configuration.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct DiskConfig {
-    /// The image or block device that is written.
-    pub path: PathBuf,
-    /// Never guessed.
-    #[serde(default = "raw")]
-    pub format: DiskFormat,
-    /// The images behind it, nearest first.
-    #[serde(default)]
-    pub backing: Vec<DiskLayer>,
-    /// 1-based number in the partition table.
-    pub partition: Option<u32>,
-    /// In a GPT; or else `partition`.
-    pub partition_guid: Option<String>,
-    /// Only ext4 is read.
-    #[serde(default = "ext4")]
-    pub file_system: FileSystem,
-    /// Where in the workspace it is mounted.
-    #[serde(default = "root")]
-    pub mount_path: String,
-    /// The machine's flushes reach the host's stable storage.
-    #[serde(default)]
-    pub flushes: bool,
-}
-
-fn raw() -> DiskFormat {
-    DiskFormat::Raw
-}
-
-fn ext4() -> FileSystem {
-    FileSystem::Ext4
-}
-
-fn root() -> String {
-    "/".to_owned()
-}
-
-/// An address of a guest's agent; exactly one key.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub enum GuestAddressConfig {
-    /// A socket of Firecracker or Cloud Hypervisor.
-    HybridVsock {
-        /// Absolute.
-        socket: PathBuf,
-        /// Inside the machine.
-        port: u32,
-    },
-    /// The host's own vsock.
-    Vsock {
-        /// 3 or more.
-        cid: u32,
-        /// Inside the machine.
-        port: u32,
-    },
-    /// A Unix socket that speaks gRPC.
-    UnixPath(PathBuf),
-    /// `host:port`, loopback only.
-    Tcp(String),
-}
-
-/// Where something listens: `unix:PATH` or `tcp:HOST:PORT`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Address {
-    /// A Unix socket, mode 0600.
-    Unix(PathBuf),
-    /// Loopback only, while there is no TLS; port 0: any.
-    Tcp(SocketAddr),
-}
-
-impl FromStr for Address {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        if let Some(path) = text.strip_prefix("unix:") {
-            // gRPC's own spelling of an absolute path is unix:///path.
-            let path = path.strip_prefix("//").unwrap_or(path);
-            if path.is_empty() {
-                return Err("unix: needs a path, such as unix:/run/dormouse/files.sock".to_owned());
-            }
-            return Ok(Self::Unix(PathBuf::from(path)));
-        }
-        if let Some(address) = text.strip_prefix("tcp:") {
-            let mut found = address
-                .to_socket_addrs()
-                .map_err(|error| format!("{text}: {error}; give tcp:HOST:PORT, such as tcp:127.0.0.1:50051"))?;
-            return found.next().map(Self::Tcp).ok_or_else(|| format!("{text}: no such host"));
-        }
-        Err(format!("{text:?} is no address: give unix:PATH or tcp:HOST:PORT"))
-    }
-}
-
-impl fmt::Display for Address {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unix(path) => write!(formatter, "unix:{}", path.display()),
-            Self::Tcp(address) => write!(formatter, "tcp:{address}"),
-        }
-    }
-}
-
-impl<'de> Deserialize<'de> for Address {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
-    }
 }
 
 fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
@@ -600,17 +458,6 @@ pub struct Checked {
     pub workspaces: Vec<Configured>,
 }
 
-/// A workspace of the configuration.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Configured {
-    /// Its name.
-    pub name: String,
-    /// What it is made of.
-    pub spec: Spec,
-    /// In which state it begins.
-    pub state: State,
-}
-
 /// A feature by its name.
 ///
 /// # Errors
@@ -633,59 +480,6 @@ fn ports(text: &str) -> Result<Option<(u16, u16)>, ConfigError> {
             key: "guest_tcp_ports".to_owned(),
             what: format!("{text:?} is no range of ports such as 20000-20999"),
         }),
-    }
-}
-
-impl WorkspaceConfig {
-    fn check(&self) -> Result<Configured, ConfigError> {
-        let wrong = |key: &str, what: &str| ConfigError::Value {
-            key: format!("workspace.{key}"),
-            what: format!("{}: {what}", self.name),
-        };
-        check_name(&self.name).map_err(|what| ConfigError::Value { key: "workspace.name".to_owned(), what })?;
-        let state = match self.state {
-            ConfiguredState::Running => State::Running,
-            ConfiguredState::Suspended => State::Suspended,
-        };
-        let spec = match (&self.directory, &self.disk, &self.guest) {
-            (Some(directory), None, None) => Spec::Directory { root: directory.clone() },
-            (Some(_), _, _) => return Err(wrong("directory", "a directory has neither disk nor guest")),
-            (None, None, None) => return Err(wrong("directory", "give a directory, or a disk or guest")),
-            (None, disk, guest) => Spec::Machine {
-                guest: guest.clone().map(|address| Guest {
-                    address: match address {
-                        GuestAddressConfig::HybridVsock { socket, port } => GuestAddress::HybridVsock { socket, port },
-                        GuestAddressConfig::Vsock { cid, port } => GuestAddress::Vsock { cid, port },
-                        GuestAddressConfig::UnixPath(path) => GuestAddress::Unix(path),
-                        GuestAddressConfig::Tcp(address) => GuestAddress::Tcp(address),
-                    },
-                    token: String::new(),
-                }),
-                disks: disk.iter().map(|disk| disk.check(&wrong)).collect::<Result<_, _>>()?,
-            },
-        };
-        Ok(Configured { name: self.name.clone(), spec, state })
-    }
-}
-
-impl DiskConfig {
-    fn check(&self, wrong: &impl Fn(&str, &str) -> ConfigError) -> Result<Disk, ConfigError> {
-        let first = DiskLayer { path: self.path.clone(), format: self.format };
-        Ok(Disk {
-            layers: [first].into_iter().chain(self.backing.iter().cloned()).collect(),
-            partition: match (self.partition, &self.partition_guid) {
-                (None, None) => None,
-                (Some(0), _) => return Err(wrong("disk.partition", "partitions are numbered from 1")),
-                (Some(number), None) => Some(DiskPartition::Number(number)),
-                (None, Some(guid)) => Some(DiskPartition::Guid(guid.clone())),
-                (Some(_), Some(_)) => {
-                    return Err(wrong("disk.partition", "give partition or partition_guid, not both"));
-                }
-            },
-            file_system: self.file_system,
-            mount_path: self.mount_path.clone(),
-            flushes: self.flushes,
-        })
     }
 }
 
