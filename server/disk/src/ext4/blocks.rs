@@ -6,6 +6,7 @@
 
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
+    hash::{BuildHasherDefault, Hasher},
     io,
     sync::{
         Arc, Mutex, PoisonError,
@@ -66,9 +67,29 @@ impl Block {
     }
 }
 
+/// Spreads block numbers. An image can choose numbers that collide, but a shard holds few, so that costs it little.
+#[derive(Default)]
+struct Spread(u64);
+
+impl Hasher for Spread {
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u64(self.0 ^ u64::from(*byte));
+        }
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        self.0 = (number >> 4).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(26);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
 #[derive(Default)]
 struct Shard {
-    blocks: HashMap<u64, Arc<Block>>,
+    blocks: HashMap<u64, Arc<Block>, BuildHasherDefault<Spread>>,
     order: VecDeque<u64>,
 }
 

@@ -197,6 +197,11 @@ impl Ext4 {
         if inode.has(flag::ENCRYPT) {
             return Err(TreeError::Unavailable { what: "encrypted".to_owned() });
         }
+        self.for_each_part(inode, &mut pass)
+    }
+
+    /// Every block of names, or the two parts of inline content.
+    fn for_each_part(&self, inode: &Inode, pass: &mut BlockPass<'_>) -> Result<(), TreeError> {
         if inode.has(flag::INLINE_DATA) {
             let rest = inline::rest(self, inode)?;
             if pass(&inode.map[4..])?.is_continue() {
@@ -204,10 +209,6 @@ impl Ext4 {
             }
             return Ok(());
         }
-        self.for_each_block(inode, &mut pass)
-    }
-
-    fn for_each_block(&self, inode: &Inode, pass: &mut BlockPass<'_>) -> Result<(), TreeError> {
         let size = u64::from(self.superblock.block_bytes);
         let count = inode.size_bytes.div_ceil(size);
         let mut left = self.limits.directory_bytes_max / size;
@@ -255,14 +256,22 @@ impl Ext4 {
 
     fn lookup_linear(&self, inode: &Inode, name: &[u8]) -> Result<u32, TreeError> {
         let mut found = None;
-        self.for_each_name(inode, &mut |entry| {
-            if entry.name == name {
-                found = Some(entry.inode);
-                return ControlFlow::Break(());
-            }
-            ControlFlow::Continue(())
+        self.for_each_part(inode, &mut |bytes| {
+            found = self.find(inode, bytes, name)?;
+            Ok(if found.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
         })?;
         found.ok_or(TreeError::NotFound)
+    }
+
+    /// Where a name leads, if it is in this block.
+    pub(super) fn find(&self, inode: &Inode, bytes: &[u8], name: &[u8]) -> Result<Option<u32>, TreeError> {
+        for entry in Entries::new(self, bytes) {
+            let entry = entry.map_err(|what| inode.corrupt(what))?;
+            if entry.name == name && entry.inode != 0 {
+                return Ok(Some(entry.inode));
+            }
+        }
+        Ok(None)
     }
 
     /// In a directory that folds case the exact name wins, then an ASCII name that differs only in case. Other letters fold

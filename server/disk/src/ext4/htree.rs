@@ -10,7 +10,7 @@ use dormouse_files::tree::TreeError;
 use super::{
     Ext4,
     blocks::Block,
-    directory::{Entries, entry_bytes},
+    directory::entry_bytes,
     fields::{le16, le32, u8_at},
     hash,
     inode::Inode,
@@ -91,16 +91,6 @@ enum Next {
     End,
 }
 
-fn find(file_system: &Ext4, inode: &Inode, bytes: &[u8], name: &[u8]) -> Result<Option<u32>, TreeError> {
-    for entry in Entries::new(file_system, bytes) {
-        let entry = entry.map_err(|what| inode.corrupt(what))?;
-        if entry.inode != 0 && entry.name == name {
-            return Ok(Some(entry.inode));
-        }
-    }
-    Ok(None)
-}
-
 /// Looks a name up in a directory that says it is hashed.
 pub(super) fn lookup(file_system: &Ext4, inode: &Inode, name: &[u8]) -> Result<Answer, TreeError> {
     let superblock = &file_system.superblock;
@@ -141,7 +131,7 @@ pub(super) fn lookup(file_system: &Ext4, inode: &Inode, name: &[u8]) -> Result<A
             return Ok(Answer::Unusable);
         };
         let Some(block) = file_system.directory_block(inode, leaf)? else { return Ok(Answer::Unusable) };
-        if let Some(number) = find(file_system, inode, block.bytes(), name)? {
+        if let Some(number) = file_system.find(inode, block.bytes(), name)? {
             return Ok(Answer::Inode(number));
         }
         // Names of one hash may fill more than one block.
