@@ -210,12 +210,14 @@ impl Run {
 
     async fn wake(&mut self, error: Error) -> Result<(), Error> {
         let Some(waker) = self.waker.take() else { return Err(error.with_attempts(self.attempts)) };
+        let limit = Instant::now().checked_add(self.options.policy.wake);
+        let limit = [self.deadline, limit].into_iter().flatten().min();
         let waking = waker.wake(&self.workspace);
-        let failure = match self.deadline {
+        let failure = match limit {
             None => waking.await.err().map(|failure| failure.to_string()),
-            Some(deadline) => match timeout_at(deadline, waking).await {
+            Some(limit) => match timeout_at(limit, waking).await {
                 Ok(result) => result.err().map(|failure| failure.to_string()),
-                Err(_) => Some("the caller's deadline passed".to_owned()),
+                Err(_) => Some("it took too long".to_owned()),
             },
         };
         match failure {

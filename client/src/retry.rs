@@ -33,6 +33,8 @@ pub struct Policy {
     pub transition: Duration,
     /// The longest gap while a transition is waited out.
     pub transition_gap_max: Duration,
+    /// How long a waker may take when the caller has no deadline.
+    pub wake: Duration,
 }
 
 impl Default for Policy {
@@ -43,6 +45,7 @@ impl Default for Policy {
             attempts_max: 5,
             transition: Duration::from_secs(30),
             transition_gap_max: Duration::from_secs(1),
+            wake: Duration::from_secs(60),
         }
     }
 }

@@ -14,7 +14,7 @@
 //! | 130 | interrupted (SIGINT) |
 //! | 143 | terminated (SIGTERM) |
 
-use std::{io, process::ExitCode};
+use std::{collections::BTreeMap, io, process::ExitCode};
 
 use dormouse_client::{Error, Kind};
 use serde_json::{Value, json};
@@ -95,10 +95,10 @@ impl Failure {
         match self {
             Self::Call(error) => {
                 let unreached = if never_reached(error) { format!("{endpoint}: ") } else { String::new() };
-                let next = next_step(error).map(|step| format!("\n  next: {step}")).unwrap_or_default();
-                format!("dormouse: {unreached}{error}{next}")
+                let next = next_step(error).map(|step| format!("\n  next: {}", harmless(&step))).unwrap_or_default();
+                format!("dormouse: {unreached}{}{next}", harmless(&error.to_string()))
             }
-            _ => format!("dormouse: {}", self.fact()),
+            _ => format!("dormouse: {}", harmless(&self.fact())),
         }
     }
 
@@ -112,7 +112,8 @@ impl Failure {
                     "reason": reason,
                     "message": error.to_string(),
                     "retryable": error.retryable(),
-                    "details": error.metadata(),
+                    "http_status": error.metadata().get("http_status").and_then(|status| status.parse::<u16>().ok()),
+                    "details": details(error),
                     "request_id": error.request_id(),
                     "attempts": error.attempts(),
                     "next": next_step(error),
@@ -174,6 +175,31 @@ fn code_name(error: &Error) -> &str {
     }
 }
 
+/// What the reason's own keys say; the keys that every error has stand beside them.
+fn details(error: &Error) -> BTreeMap<&str, &str> {
+    let common = ["code", "reason", "retryable", "http_status"];
+    let own = error.metadata().iter().filter(|(key, _)| !common.contains(&key.as_str()));
+    own.map(|(key, value)| (key.as_str(), value.as_str())).collect()
+}
+
+/// A message may hold a file's name or a line of it: nothing in it may move a reader's cursor or begin a line of its own.
+fn harmless(text: &str) -> String {
+    text.chars().map(|letter| if letter.is_control() && letter != '\t' { '\u{fffd}' } else { letter }).collect()
+}
+
+/// The host's causes of an edit that matches nothing, in a sentence.
+fn cause_text(cause: &str) -> &str {
+    match cause {
+        "crlf" => "the lines end with CRLF on one side and LF on the other",
+        "trailing_whitespace" => "white space at the end of a line differs",
+        "indentation" => "white space at the beginning of a line differs",
+        "unicode_form" => "the characters look alike, but are written in another Unicode form",
+        "line_number_prefix" => "the old text holds line numbers that the file does not",
+        "already_applied" => "the new text seems to be there already",
+        later => later,
+    }
+}
+
 /// No host had a word in this error.
 fn never_reached(error: &Error) -> bool {
     matches!(error.kind(), Kind::DependencyUnavailable) && error.reason_name().is_empty()
@@ -189,9 +215,10 @@ fn next_step(error: &Error) -> Option<String> {
             format!("read the file again, then repeat with --expected-revision {current}")
         }
         Kind::EditNoMatch { nearest_line, cause, .. } => {
-            let place = nearest_line.map(|line| format!(" near line {line}")).unwrap_or_default();
-            let cause = cause.as_ref().map(|cause| format!(" ({cause})")).unwrap_or_default();
-            format!("read the file{place}{cause} and copy the old text exactly")
+            let nearest = error.metadata().get("nearest_text").map(|text| format!(": {text:?}")).unwrap_or_default();
+            let place = nearest_line.map(|line| format!("line {line} comes nearest{nearest}; ")).unwrap_or_default();
+            let cause = cause.as_ref().map(|cause| format!("{}; ", cause_text(cause))).unwrap_or_default();
+            format!("{place}{cause}read the file and copy the old text exactly")
         }
         Kind::EditNotUnique { lines, .. } => {
             let places: Vec<_> = lines.iter().map(ToString::to_string).collect();
@@ -213,6 +240,10 @@ fn next_step(error: &Error) -> Option<String> {
         Kind::DeadlineExceeded => "repeat with a longer --timeout".into(),
         Kind::Unauthenticated => "set DORMOUSE_TOKEN or DORMOUSE_TOKEN_FILE".into(),
         Kind::ChangedWhileRead => "read the file again from its start".into(),
+        Kind::Internal => match error.request_id() {
+            Some(id) => format!("look for request {id} in the host's log"),
+            None => return None,
+        },
         _ => return None,
     };
     Some(step)
@@ -242,6 +273,12 @@ mod tests {
         check(Kind::HostFeatureUnavailable { feature: String::new() }, Exit::FeatureMissing);
         check(Kind::Internal, Exit::Other);
         check(Kind::BrokenAnswer, Exit::Other);
+    }
+
+    #[test]
+    fn a_message_cannot_move_the_cursor() {
+        let failure = Failure::Usage("path \"/a\x1b[2J\n\u{9b}b\tc\"".into());
+        assert_eq!(failure.text(""), "dormouse: path \"/a\u{fffd}[2J\u{fffd}\u{fffd}b\tc\"");
     }
 
     #[test]

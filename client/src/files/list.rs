@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use bytes::Bytes;
-use dormouse_proto::files::v1::{FileInfo, ListEnd, ListRequest, ListResponse, Origin};
+use dormouse_proto::files::v1::{FileInfo, ListEnd, ListRequest, ListResponse, Origin, StopReason};
 use tonic::Streaming;
 
 use super::{broken_answer, service};
@@ -30,6 +30,8 @@ pub struct ListStream {
     last: Option<(String, Bytes)>,
     /// Entries that this attempt sent, for its own count.
     attempt: i64,
+    /// A later attempt asked for one entry more than was wanted, to learn whether there is one.
+    probing: bool,
     end: Option<ListEnd>,
 }
 
@@ -50,6 +52,7 @@ impl ListStream {
                         given: 0,
                         last: None,
                         attempt: 0,
+                        probing: false,
                         end: None,
                     };
                     list.take(message)?;
@@ -74,6 +77,11 @@ impl ListStream {
     pub async fn next(&mut self) -> Result<Option<FileInfo>, Error> {
         loop {
             if let Some(entry) = self.waiting.pop_front() {
+                let limit = wanted(&self.request);
+                if self.given >= limit {
+                    let fact = format!("more than the {limit} entries that were asked for");
+                    return Err(self.run.give_up(broken_answer(METHOD, fact)));
+                }
                 self.given = self.given.saturating_add(1);
                 self.last = Some((entry.path.clone(), entry.raw_path.clone()));
                 return Ok(Some(entry));
@@ -95,10 +103,25 @@ impl ListStream {
         }
     }
 
+    /// All entries at once; the request's `max_entries` bounds them.
+    pub async fn collect(mut self) -> Result<(Vec<FileInfo>, ListEnd, Origin), Error> {
+        let mut entries = Vec::new();
+        while let Some(entry) = self.next().await? {
+            entries.push(entry);
+        }
+        Ok((entries, self.end.unwrap_or_default(), self.origin))
+    }
+
     fn take(&mut self, message: ListResponse) -> Result<(), Error> {
         self.attempt = self.attempt.saturating_add(message.entries.len() as i64);
-        self.waiting.extend(message.entries);
+        if !self.probing {
+            self.waiting.extend(message.entries);
+        }
         if let Some(mut end) = message.end {
+            if self.probing && self.attempt > 0 {
+                end.truncated = true;
+                end.stop_reason = StopReason::MaxEntries.into();
+            }
             if end.entries_sent != self.attempt {
                 let fact = format!("{} entries arrived of {} sent", self.attempt, end.entries_sent);
                 return Err(self.run.give_up(broken_answer(METHOD, fact)));
@@ -117,6 +140,7 @@ impl ListStream {
                 Ok((stream, message)) => {
                     self.stream = stream;
                     self.attempt = 0;
+                    self.probing = self.given >= wanted(&self.request);
                     return self.take(message);
                 }
                 Err(error) => self.run.recover(error).await?,
@@ -147,10 +171,14 @@ fn rest(request: &ListRequest, last: Option<&(String, Bytes)>, given: i64) -> Li
         next.start_after = String::new();
         next.raw_start_after = raw_path.clone();
     }
-    let wanted = i64::from(request.max_entries.unwrap_or(MAX_ENTRIES_UNSET));
     // With all of them there and only `end` missing, one more tells whether the listing was cut.
-    next.max_entries = Some(i32::try_from(wanted.saturating_sub(given)).unwrap_or(1).max(1));
+    next.max_entries = Some(i32::try_from(wanted(request).saturating_sub(given)).unwrap_or(1).max(1));
     next
+}
+
+/// How many entries the caller wants at most.
+fn wanted(request: &ListRequest) -> i64 {
+    i64::from(request.max_entries.unwrap_or(MAX_ENTRIES_UNSET).max(1))
 }
 
 #[cfg(test)]

@@ -168,6 +168,20 @@ impl ReadStream {
         Ok(None)
     }
 
+    /// All of it at once; refused where there are more than `bytes_max` bytes, however many the host would send.
+    pub async fn collect(mut self, bytes_max: usize) -> Result<(ReadHeader, Vec<u8>, ReadEnd), Error> {
+        let mut content = Vec::new();
+        while let Some(piece) = self.next().await? {
+            if piece.len() > bytes_max.saturating_sub(content.len()) {
+                let fact = format!("more than {bytes_max} bytes, too many to take at once; read a part of it");
+                let kind = Kind::LimitExceeded { limit_bytes: Some(bytes_max as u64) };
+                return Err(self.run.give_up(Error::local(METHOD, kind, Code::OutOfRange, fact)));
+            }
+            content.extend_from_slice(&piece);
+        }
+        Ok((self.header, content, self.end.unwrap_or_default()))
+    }
+
     async fn piece(&mut self) -> Result<ReadResponse, Error> {
         if let Some(piece) = self.waiting.take() {
             return Ok(piece);

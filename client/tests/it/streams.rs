@@ -71,6 +71,15 @@ async fn a_read_hands_out_all_pieces_and_says_where_they_came_from() {
 }
 
 #[tokio::test]
+async fn a_collected_read_is_whole_and_bounded() {
+    let host = Host::new([whole(pieces(0, "e1")), whole(pieces(0, "e1"))]).await;
+    let (header, bytes, end) = host.files().read(request()).await.unwrap().collect(20).await.unwrap();
+    assert_eq!((header.origin, &*bytes, end.bytes_sent), (from_disk(), TEXT, 20));
+    let error = host.files().read(request()).await.unwrap().collect(19).await.unwrap_err();
+    assert_eq!(error.kind(), &Kind::LimitExceeded { limit_bytes: Some(19) });
+}
+
+#[tokio::test]
 async fn an_empty_file_is_an_empty_read() {
     let end = ReadEnd::default();
     let only = ReadResponse { file: Some(file("/a", 0, "e")), end: Some(end), ..ReadResponse::default() };
@@ -302,6 +311,33 @@ async fn a_listing_broken_midway_goes_on_after_its_last_entry() {
     assert_eq!(list.end().unwrap().entries_sent, 3);
     let Asked::List(resumed) = &host.asked()[2] else { panic!() };
     assert_eq!((&*resumed.start_after, resumed.max_entries), ("/p/b", Some(3)));
+}
+
+#[tokio::test]
+async fn a_listing_that_lost_only_its_end_learns_whether_it_was_cut() {
+    for (more, truncated) in [(vec!["/p/c"], true), (vec![], false)] {
+        let count = more.len() as i64;
+        let host = Host::new([
+            Reply::List(vec![entries(&["/p/a", "/p/b"], None), Err(Status::unavailable("down"))]),
+            Reply::List(vec![entries(&more, Some(count))]),
+        ])
+        .await;
+        let request = ListRequest { max_entries: Some(2), ..ListRequest::default() };
+        let (found, end, _) = host.files().list(request).await.unwrap().collect().await.unwrap();
+        assert_eq!((found.len(), end.entries_sent, end.truncated), (2, 2, truncated));
+        assert_eq!(end.stop_reason() == StopReason::MaxEntries, truncated);
+    }
+}
+
+#[tokio::test]
+async fn more_entries_than_were_asked_for_are_not_collected() {
+    let both = || Reply::List(vec![entries(&["/p/a", "/p/b"], Some(2))]);
+    let host = Host::new([both(), both()]).await;
+    let list = |max| ListRequest { max_entries: Some(max), ..ListRequest::default() };
+    let (found, end, _) = host.files().list(list(2)).await.unwrap().collect().await.unwrap();
+    assert_eq!((found.len(), end.entries_sent), (2, 2));
+    let error = host.files().list(list(1)).await.unwrap().collect().await.unwrap_err();
+    assert_eq!(error.kind(), &Kind::BrokenAnswer);
 }
 
 #[tokio::test]

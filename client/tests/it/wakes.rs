@@ -1,12 +1,15 @@
 //! Waking: once in a call, only when the host asks for it, and both causes are told when it fails.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicUsize, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
 };
 
 use dormouse_client::{
-    FilesClient, HostWaker, Kind, WakeError, Waker, Waking,
+    FilesClient, HostWaker, Kind, Options, WakeError, Waker, Waking,
     proto::{
         files::v1::*,
         host::v1::{ResumeWorkspaceRequest, Workspace},
@@ -14,7 +17,7 @@ use dormouse_client::{
 };
 use tonic::{Code, Status};
 
-use crate::fake::{Asked, Host, Reply, file, from_workspace, refusal};
+use crate::fake::{Asked, Host, Reply, file, from_workspace, quick, refusal};
 
 /// Counts; and fails where it has a reason to.
 struct Counter {
@@ -96,6 +99,24 @@ async fn a_failed_wake_tells_both_causes() {
     assert_eq!(error.wake_failure(), Some("no capacity"));
     assert_eq!(error.to_string(), "refused: workspace_not_running; waking the workspace failed: no capacity");
     assert_eq!((waker.wakes(), host.left()), (1, 1));
+}
+
+#[tokio::test]
+async fn a_wake_that_takes_too_long_is_given_up() {
+    struct Endless;
+    impl Waker for Endless {
+        fn wake<'a>(&'a self, _: &'a str) -> Waking<'a> {
+            Box::pin(std::future::pending())
+        }
+    }
+    let host = Host::new([asleep("WORKSPACE_NOT_RUNNING"), asleep("WORKSPACE_NOT_RUNNING")]).await;
+    let mut options = quick();
+    options.policy.wake = Duration::from_millis(20);
+    let error = patch(&host.files().with_waker(Arc::new(Endless)).with_options(options)).await.unwrap_err();
+    assert_eq!(error.wake_failure(), Some("it took too long"));
+    let options = Options { timeout: Some(Duration::from_millis(50)), ..quick() };
+    let error = patch(&host.files().with_waker(Arc::new(Endless)).with_options(options)).await.unwrap_err();
+    assert_eq!(error.kind(), &Kind::WorkspaceNotRunning { reason: "workspace_not_running".into() });
 }
 
 #[tokio::test]

@@ -47,10 +47,9 @@ pub async fn run(args: Args, context: &mut Context) -> Result<Exit, Failure> {
     let (target, rest) = target::take(args.words, &["FILE"], 1)?;
     let name = rest.into_iter().next().unwrap_or_else(|| "-".into());
     let new = load("FILE", &name, BYTES_MAX as u64 + 1).await?;
-    let too_large =
-        |what: &str| Failure::Usage(format!("{what} has more than {BYTES_MAX} bytes, too many to compare here"));
     if new.len() > BYTES_MAX {
-        return Err(too_large(&name.to_string_lossy()));
+        let fact = format!("{} has more than {BYTES_MAX} bytes, too many to compare here", name.to_string_lossy());
+        return Err(Failure::Usage(fact));
     }
     let request = ReadRequest {
         workspace: target.workspace.clone(),
@@ -59,15 +58,8 @@ pub async fn run(args: Args, context: &mut Context) -> Result<Exit, Failure> {
         source: args.source.into(),
         ..ReadRequest::default()
     };
-    let mut read = context.files.read(request).await?;
-    let mut old = Vec::new();
-    while let Some(piece) = read.next().await? {
-        if old.len() + piece.len() > BYTES_MAX {
-            return Err(too_large(&read.header().file.path));
-        }
-        old.extend_from_slice(&piece);
-    }
-    let old_name = format!("{}:{}", target.workspace, read.header().file.path);
+    let (header, old, _) = context.files.read(request).await?.collect(BYTES_MAX).await?;
+    let old_name = format!("{}:{}", target.workspace, header.file.path);
     let new_name = name.to_string_lossy();
     let diff = compare(&old, &new, &old_name, &new_name, args.context);
     if context.json() {
@@ -80,7 +72,7 @@ pub async fn run(args: Args, context: &mut Context) -> Result<Exit, Failure> {
         }
         context.out.bytes(&lines)?;
         context.out.flush()?;
-        context.note_origin(&read.header().origin);
+        context.note_origin(&header.origin);
     }
     Ok(if old == new { Exit::Done } else { Exit::NothingFound })
 }
