@@ -181,7 +181,7 @@ impl Tree for LiveTree {
                     // It has become one since.
                     FileType::Directory if attempts.next().is_some() => {}
                     // It turns into something else and back as often as it is looked at.
-                    FileType::Directory => return Err(TreeError::Io(Errno::AGAIN.into())),
+                    FileType::Directory => return Err(TreeError::Changed),
                     kind => return Err(TreeError::NotDirectory(kind)),
                 },
                 Err(errno) => return Err(tree_error(errno)),
@@ -236,7 +236,12 @@ impl Tree for LiveTree {
     }
 
     fn link(&self, parent: &LiveDirectory, name: &[u8]) -> Result<Vec<u8>, TreeError> {
-        let target = fs::readlinkat(parent, name, Vec::new()).map_err(tree_error)?.into_bytes();
+        let target = match fs::readlinkat(parent, name, Vec::new()) {
+            Ok(target) => target.into_bytes(),
+            // It was a link when it was looked at, and is none now (readlink(2)).
+            Err(Errno::INVAL) => return Err(TreeError::Changed),
+            Err(errno) => return Err(tree_error(errno)),
+        };
         match target.len() {
             1..=LINK_BYTES_MAX => Ok(target),
             _ => Err(TreeError::Corrupt { what: "length of a symbolic link's target".to_owned() }),
