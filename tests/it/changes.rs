@@ -88,15 +88,19 @@ fn a_directory_is_removed_empty_or_with_all_that_is_in_it() {
 }
 
 #[test]
-fn a_removal_through_a_link_is_refused() {
+fn a_removal_through_a_link_is_refused_and_of_a_link_takes_the_link() {
     let site = Site::live(|root| {
         put(root, "real/a", "one\n");
         symlink("real", root.join("link")).expect("a link");
+        symlink("nowhere", root.join("dangling")).expect("a link");
     });
-    for path in ["/link/a", "/link"] {
-        let request = pb::RemoveRequest { recursive: true, ..remove(path) };
-        check_refused(&site, |site| site.remove(request), ErrorReason::SymlinkRefused).with("link", "/link");
+    let request = pb::RemoveRequest { recursive: true, ..remove("/link/a") };
+    check_refused(&site, |site| site.remove(request), ErrorReason::SymlinkRefused).with("link", "/link");
+    for path in ["/link", "/dangling"] {
+        site.remove(pb::RemoveRequest { recursive: true, ..remove(path) }).expect("the link itself");
     }
+    assert_eq!(fs::read_dir(&site.root).expect("it lists").count(), 1);
+    assert_eq!(site.content("/real/a"), b"one\n", "what it pointed to stays");
 }
 
 #[test]

@@ -19,4 +19,5 @@ mod start;
 mod stat;
 mod suspended;
 mod tidy;
+mod trouble;
 mod write;

@@ -102,7 +102,7 @@ fn a_directory_that_turns_into_a_link_leads_nowhere() {
                             ErrorReason::SymlinkRefused,
                             ErrorReason::FileNotFound,
                             ErrorReason::FileAlreadyExists,
-                            ErrorReason::WorkspaceInTransition,
+                            ErrorReason::OfflineChanged,
                             ErrorReason::BusyWriter,
                             ErrorReason::NotADirectory,
                         ];

@@ -10,8 +10,9 @@ use std::{
 use dormouse_proto::files::v1::{self as pb, ErrorReason, ServedFrom, StopReason};
 use dormouse_tests::{
     ask,
+    mount::Mount,
     site::{self, ASLEEP, LIVE, Site, put},
-    skip, trace,
+    trace,
     world::Setup,
 };
 use nix::sys::stat::Mode;
@@ -425,16 +426,6 @@ fn what_is_no_text_or_no_file_is_skipped_and_counted() {
     }
 }
 
-/// A proc file system mounted for a test.
-struct Proc<'a>(&'a Path);
-
-impl Drop for Proc<'_> {
-    fn drop(&mut self) {
-        let status = std::process::Command::new("umount").arg(self.0).status();
-        assert!(matches!(&status, Ok(status) if status.success()), "it is unmounted: {status:?}");
-    }
-}
-
 #[test]
 fn proc_is_skipped() {
     let site = Site::live(|root| {
@@ -445,14 +436,8 @@ fn proc_is_skipped() {
     let found = site.search(todo("/")).expect("an answer");
     assert_eq!(found.paths(), ["/a", "/proc/version"]);
     let place = site.file("/mounted");
-    if !skip::is_root() {
-        return skip::skip("a search past a mounted proc", "mounting needs root");
-    }
-    let mount = std::process::Command::new("mount").args(["-t", "proc", "proc"]).arg(&place).status();
-    if !matches!(&mount, Ok(status) if status.success()) {
-        return skip::skip("a search past a mounted proc", &format!("mount: {mount:?}"));
-    }
-    let _proc = Proc(&place);
+    let arguments = ["-t", "proc", "proc"];
+    let Some(_mount) = Mount::make("a search past a mounted proc", &arguments, &place) else { return };
     assert!(place.join("version").exists(), "it is mounted");
     let answer = site.search(ask::search(LIVE, "/", "Linux version")).expect("an answer");
     assert_eq!(answer.paths(), [""; 0]);

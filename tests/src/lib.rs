@@ -7,12 +7,14 @@
 //! - [`fixture`]: a small tree that holds one of everything.
 //! - [`image`]: ext4 images of a tree, made by e2fsprogs without root.
 //! - [`suite`]: one story, told by a live directory, a disk image and a remote client alike.
+//! - [`mount`]: mounts that are gone with their test.
 //! - [`oracle`]: what the kernel sees of a mounted copy.
 //! - [`skip`]: a test that cannot run here says so, and is counted.
 
 pub mod ask;
 pub mod fixture;
 pub mod image;
+pub mod mount;
 pub mod oracle;
 pub mod refusal;
 pub mod site;

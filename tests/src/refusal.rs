@@ -97,7 +97,8 @@ fn keys(reason: ErrorReason) -> &'static [&'static str] {
         | ErrorReason::MountPoint => &["path"],
         ErrorReason::FileTooLarge => &["path", "size_bytes", "limit_bytes"],
         ErrorReason::FileNotUtf8 => &["path", "offset"],
-        ErrorReason::RevisionMismatch => &["path", "expected_revision", "actual_revision"],
+        // Of a revision or of an etag, see below.
+        ErrorReason::RevisionMismatch => &["path"],
         ErrorReason::EditNoMatch => &["path", "edit_index"],
         ErrorReason::EditNotUnique => &["path", "edit_index", "occurrences", "lines"],
         ErrorReason::InvalidRequest => &["field"],
@@ -189,6 +190,12 @@ impl From<Status> for Refusal {
         match reason {
             ErrorReason::RangePastEnd => {
                 assert!(value("size_bytes").is_some() != value("line_count").is_some(), "one of the two: {info:?}");
+            }
+            ErrorReason::RevisionMismatch => {
+                let both = |what: &str| {
+                    value(&format!("expected_{what}")).is_some() && value(&format!("actual_{what}")).is_some()
+                };
+                assert!(both("revision") != both("etag"), "what was expected and what is there: {info:?}");
             }
             ErrorReason::OfflineBudget => {
                 assert!(value("limit_bytes").is_some() != value("limit_ms").is_some(), "one of the two: {info:?}");

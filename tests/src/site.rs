@@ -170,6 +170,12 @@ impl Site {
         Self::started(setup, place, root, image)
     }
 
+    /// A running workspace in a directory that is there already.
+    pub fn of(setup: Setup, root: &Path) -> Self {
+        let place = tempfile::tempdir().expect("a temporary directory");
+        Self::started(setup.directory(LIVE, root), place, root.to_owned(), PathBuf::new())
+    }
+
     fn tree(fill: impl FnOnce(&Path)) -> (TempDir, PathBuf) {
         let place = tempfile::tempdir().expect("a temporary directory");
         let root = place.path().join("root");
