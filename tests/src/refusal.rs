@@ -40,10 +40,9 @@ pub fn laws() -> BTreeMap<String, Law> {
             comment.push_str(text);
             continue;
         }
-        if let Some(name) = line.strip_prefix("ERROR_REASON_").and_then(|rest| rest.split_once(" = ")) {
-            if name.0 != "UNSPECIFIED" {
-                laws.insert(name.0.to_owned(), law(&comment));
-            }
+        let value = line.strip_prefix("ERROR_REASON_").and_then(|rest| rest.split_once(" = "));
+        if let Some((name, _)) = value.filter(|(name, _)| *name != "UNSPECIFIED") {
+            laws.insert(name.to_owned(), law(&comment));
         }
         comment.clear();
     }
