@@ -10,6 +10,7 @@ use dormouse_client::{
 use super::{
     Global, When,
     out::{Format, Out},
+    progress::Progress,
     settings::Settings,
     wake::CommandWaker,
 };
@@ -60,6 +61,11 @@ impl Context {
             // A note that nobody can read is not worth a failure.
             let _ = writeln!(std::io::stderr(), "dormouse: {text}");
         }
+    }
+
+    /// A line on standard error while so many bytes are on their way.
+    pub fn progress(&self, total: Option<u64>) -> Progress {
+        Progress::new(self.quiet, total)
     }
 
     /// Says where an answer came from, where that is worth a word. Under JSON the object says it.

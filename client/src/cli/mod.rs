@@ -11,6 +11,7 @@ mod input;
 mod json;
 mod man;
 mod out;
+mod progress;
 mod settings;
 mod target;
 mod text;

@@ -8,7 +8,7 @@
 //! | a replacement: the name is what was staged, the staging name neither that nor the base | displaced something newer: exchanged back, unless the name was written to since |
 //! | a create: the staging name is gone | done, and the name has been replaced or removed since |
 //! | a removal: the name still is what was to go | it never happened |
-//! | a move: the new name is what was to be moved | done |
+//! | a move: the new name is what was to be moved | done; where the old name is it too, that goes |
 //!
 //! The name is asked before the staging name. Whatever it finds, it can be cut off and begun again.
 
@@ -61,7 +61,12 @@ pub(crate) fn settle(tree: &LiveTree, state: &State, intent: &Intent) -> io::Res
         },
         Action::Create => target == Some(intent.inode) || staged.is_none(),
         Action::Remove => match staged {
-            Some(inode) if inode == intent.inode => true,
+            Some(inode) if inode == intent.inode => {
+                target != Some(intent.inode) || forget_name(parent.as_ref(), &intent.name)? || {
+                    keep(state, &intent.stage)?;
+                    false
+                }
+            }
             Some(_) => {
                 return_removed(state, parent.as_ref(), intent)?;
                 false
@@ -71,7 +76,8 @@ pub(crate) fn settle(tree: &LiveTree, state: &State, intent: &Intent) -> io::Res
         Action::RemoveEmpty => target != Some(intent.inode),
         Action::Move { new_parent, new_name } => {
             let new_parent = open_directory(tree, new_parent)?;
-            let moved = inode_at(new_parent.as_ref(), new_name)? == Some(intent.inode);
+            let moved = inode_at(new_parent.as_ref(), new_name)? == Some(intent.inode)
+                && (target != Some(intent.inode) || forget_name(parent.as_ref(), &intent.name)?);
             if let (true, Some(new_parent)) = (moved, &new_parent) {
                 fs::fsync(new_parent)?;
             }
@@ -124,6 +130,17 @@ fn give_back(state: &State, parent: Option<&LiveDirectory>, intent: &Intent) -> 
     }
     keep(state, stage)?;
     Ok(false)
+}
+
+/// A file system may have made durable that a name was given and not that another was taken (btrfs does, where only the new
+/// directory was flushed): then the second name of the file goes. Whether it did: a directory cannot have two.
+fn forget_name(parent: Option<&LiveDirectory>, name: &[u8]) -> io::Result<bool> {
+    let Some(parent) = parent else { return Ok(true) };
+    match fs::unlinkat(parent, name, AtFlags::empty()) {
+        Ok(()) | Err(Errno::NOENT) => Ok(true),
+        Err(Errno::ISDIR | Errno::PERM) => Ok(false),
+        Err(errno) => Err(errno.into()),
+    }
 }
 
 /// What was taken away was not what was to go.

@@ -4,10 +4,7 @@
 //! computes the next record, keeps it durably, and only then publishes it here.
 
 use std::{
-    sync::{
-        Arc, Condvar, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -30,8 +27,8 @@ pub struct Workspace {
     held: Mutex<Held>,
     /// Told when a change ends.
     change_ended: Condvar,
-    /// Told when the workspace quiesces: staged Writes end. Nobody waits on it; they ask between pieces.
     epoch: Epoch,
+    /// Told when the workspace quiesces: Writes whose data is still arriving end.
     cut: tokio::sync::watch::Sender<u64>,
 }
 
@@ -87,7 +84,6 @@ pub struct View {
 pub struct ChangeGuard {
     workspace: Arc<Workspace>,
     cut: tokio::sync::watch::Receiver<u64>,
-    committing: AtomicBool,
 }
 
 impl Workspace {
@@ -141,7 +137,7 @@ impl Workspace {
     pub fn begin_change(self: &Arc<Self>, held: &mut Held) -> ChangeGuard {
         held.changes += 1;
         held.activity_time = Moment::now();
-        ChangeGuard { workspace: self.clone(), cut: self.cut.subscribe(), committing: AtomicBool::new(false) }
+        ChangeGuard { workspace: self.clone(), cut: self.cut.subscribe() }
     }
 
     /// Staged Writes end, and this waits until no change is under way, or the time is over. Returns whether none is.
@@ -162,16 +158,6 @@ impl ChangeGuard {
     pub async fn cut(&mut self) {
         // The sender lives in the workspace that the guard holds.
         let _ = self.cut.changed().await;
-    }
-
-    /// Whether the workspace has begun to quiesce since the change began.
-    pub fn is_cut(&self) -> bool {
-        !self.committing.load(Ordering::SeqCst) && self.cut.has_changed().unwrap_or(true)
-    }
-
-    /// From here on the change is only waited for, not cut off.
-    pub fn commit(&self) {
-        self.committing.store(true, Ordering::SeqCst);
     }
 }
 

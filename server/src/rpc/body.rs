@@ -42,15 +42,15 @@ impl Observed {
         Self { inner, deadline, _permit: permit, path, end: Some(end), bytes: 0 }
     }
 
-    fn ended(&mut self, code: Code) {
+    fn ended(&mut self, code: Code, message: &str) {
         if let Some(end) = self.end.take() {
-            end.ended(code, self.bytes);
+            end.ended(code, message, self.bytes);
         }
     }
 
     /// The last frame, with this status.
     fn close(&mut self, status: Status) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        self.ended(status.code());
+        self.ended(status.code(), status.message());
         // What is left of the inner body is dropped, and with it its lane.
         self.inner = Body::empty();
         self.deadline = None;
@@ -82,7 +82,7 @@ impl http_body::Body for Observed {
                 if overdue { this.close(status::of_fault("", &Fault::DeadlineExceeded)) } else { Poll::Pending }
             }
             Poll::Ready(None) => {
-                this.ended(Code::Ok);
+                this.ended(Code::Ok, "");
                 Poll::Ready(None)
             }
             Poll::Ready(Some(Err(status))) => {
@@ -101,7 +101,7 @@ impl http_body::Body for Observed {
                         this.close(status)
                     }
                     _ => {
-                        this.ended(Code::Ok);
+                        this.ended(Code::Ok, "");
                         Poll::Ready(Some(Ok(frame)))
                     }
                 }
@@ -121,6 +121,6 @@ impl http_body::Body for Observed {
 impl Drop for Observed {
     fn drop(&mut self) {
         // A body that is dropped before its end: the caller has gone.
-        self.ended(Code::Cancelled);
+        self.ended(Code::Cancelled, "");
     }
 }

@@ -101,7 +101,7 @@ where
         let span = tracing::info_span!("call", method, id = id.to_str().unwrap_or_default());
         let deadline = timeout(request.headers()).and_then(|timeout| began.checked_add(timeout));
         let ObserveLayer { gate, metrics } = self.layer.clone();
-        let end = End { metrics, method, began };
+        let end = End { metrics, method, id: id.clone(), began };
 
         let work = async move {
             let permit = match admit(&gate, &path) {
@@ -145,20 +145,27 @@ where
 pub struct End {
     metrics: Metrics,
     method: &'static str,
+    id: HeaderValue,
     began: Instant,
 }
 
 impl End {
-    /// With this code, after so many bytes.
-    pub fn ended(&self, code: tonic::Code, bytes: u64) {
+    /// With this status, after so many bytes. A caller's mistake is told at DEBUG; what a person must look at, at ERROR.
+    pub fn ended(&self, code: tonic::Code, message: &str, bytes: u64) {
         let time = self.began.elapsed();
         self.metrics.ended(self.method, code, bytes, time);
-        tracing::debug!(method = self.method, ?code, bytes, time_us = time.as_micros() as u64, "call ended");
+        let (method, id, time_us) = (self.method, self.id.to_str().unwrap_or_default(), time.as_micros() as u64);
+        match code {
+            tonic::Code::Internal | tonic::Code::DataLoss | tonic::Code::Unknown => {
+                tracing::error!(method, id, ?code, message, bytes, time_us, "call failed");
+            }
+            _ => tracing::debug!(method, id, ?code, bytes, time_us, "call ended"),
+        }
     }
 }
 
 fn answer(status: Status, id: &HeaderValue, end: End) -> Response<Body> {
-    end.ended(status.code(), 0);
+    end.ended(status.code(), status.message(), 0);
     let mut response = status.into_http::<Body>();
     response.headers_mut().insert(REQUEST_ID, id.clone());
     response

@@ -268,8 +268,7 @@ pub fn of_fault(workspace: &str, fault: &Fault) -> Status {
         Fault::Corrupt { path, what } => told(R::DiskCorrupt).path(path).with("what", what),
         Fault::Overloaded { .. } => told(R::HostOverloaded),
         Fault::DeadlineExceeded => told(R::DeadlineExceeded),
-        // Nobody reads this one; a stream that ends so says the truth to whoever still listens.
-        Fault::Gone => told(R::DeadlineExceeded),
+        Fault::Gone => return gone(),
         Fault::Io { path, source } => Told::new(R::IoError, format!("{fault}: {source}")).path(path),
         Fault::Internal(_) => told(R::Internal),
     }
@@ -320,6 +319,11 @@ pub fn of_host(fault: &HostFault) -> Status {
     .status()
 }
 
+/// The end of a call that nobody waits for any more: never sent, so it needs no reason; the counters tell it by its code.
+pub fn gone() -> Status {
+    Status::new(Code::Cancelled, "the caller has gone")
+}
+
 /// The status of a defect that was caught on its way out.
 pub fn internal(what: &'static str) -> Status {
     of_fault("", &Fault::Internal(what))
@@ -351,6 +355,7 @@ pub fn normalised(status: Status, method: &str) -> Status {
         }
         Code::DeadlineExceeded => of_fault("", &Fault::DeadlineExceeded),
         Code::Cancelled if message.contains("Timeout") => of_fault("", &Fault::DeadlineExceeded),
+        Code::Cancelled => gone(),
         Code::Internal if is_decoding(&status) => {
             of_host(&HostFault::invalid("request", format!("the message does not decode: {message}")))
         }

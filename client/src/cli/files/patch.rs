@@ -14,8 +14,9 @@ use crate::cli::{
     target,
 };
 
-/// One byte more than any request may have, so that a larger file is refused as such and not cut.
-const INPUT_BYTES_MAX: u64 = dormouse_client::REQUEST_BYTES_MAX as u64 + 1;
+/// Well above what any request may have, so that a larger file is refused by its size and never sent in part.
+const INPUT_BYTES_MAX: u64 = 64 * 1024 * 1024;
+const _: () = assert!(INPUT_BYTES_MAX > dormouse_client::REQUEST_BYTES_MAX as u64);
 
 /// Replace text in a file, or its whole content
 ///

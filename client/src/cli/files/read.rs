@@ -20,6 +20,7 @@ use crate::cli::{
     context::Context,
     fail::{Exit, Failure},
     json::{Object, base64},
+    progress::Progress,
     target,
 };
 
@@ -94,10 +95,14 @@ impl Args {
 pub async fn run(mut args: Args, context: &mut Context) -> Result<Exit, Failure> {
     let output = args.output.take();
     let asked = args.revision;
-    let mut read = context.files.read(args.request()?).await?;
+    let request = args.request()?;
+    let whole = request.range.is_none();
+    let mut read = context.files.read(request).await?;
     let content = match &output {
         Some(path) => {
-            to_file(&mut read, path).await?;
+            // The size of the whole file says nothing of a part of it.
+            let total = if whole { u64::try_from(read.header().file.size_bytes).ok() } else { None };
+            to_file(&mut read, path, context.progress(total)).await?;
             None
         }
         None if context.json() => Some(to_memory(&mut read).await?),
@@ -156,7 +161,7 @@ async fn to_memory(read: &mut ReadStream) -> Result<Vec<u8>, Failure> {
 
 /// Writes beside the target and renames, so that nothing partial is ever seen under its name; what cannot be renamed over
 /// (a device, a pipe) is written directly.
-async fn to_file(read: &mut ReadStream, path: &Path) -> Result<(), Failure> {
+async fn to_file(read: &mut ReadStream, path: &Path, progress: Progress) -> Result<(), Failure> {
     let named = |error: io::Error| Failure::File(path.display().to_string(), error);
     // A link stays a link: its target is replaced.
     let place = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
@@ -164,11 +169,11 @@ async fn to_file(read: &mut ReadStream, path: &Path) -> Result<(), Failure> {
         Ok(known) if known.is_dir() => Err(named(io::Error::from(io::ErrorKind::IsADirectory))),
         Ok(known) if !known.is_file() => {
             let mut file = OpenOptions::new().write(true).open(&place).map_err(named)?;
-            pieces(read, &mut file, &named).await
+            pieces(read, &mut file, progress, &named).await
         }
-        Ok(known) => replace(read, &place, known.permissions(), &named).await,
+        Ok(known) => replace(read, &place, known.permissions(), progress, &named).await,
         // What the umask leaves of it, as for any new file.
-        Err(_) => replace(read, &place, Permissions::from_mode(0o666), &named).await,
+        Err(_) => replace(read, &place, Permissions::from_mode(0o666), progress, &named).await,
     }
 }
 
@@ -176,6 +181,7 @@ async fn replace(
     read: &mut ReadStream,
     place: &Path,
     permissions: Permissions,
+    progress: Progress,
     named: &impl Fn(io::Error) -> Failure,
 ) -> Result<(), Failure> {
     let directory = match place.parent() {
@@ -184,14 +190,20 @@ async fn replace(
     };
     let mut temporary: NamedTempFile =
         tempfile::Builder::new().prefix(".dormouse-").permissions(permissions).tempfile_in(directory).map_err(named)?;
-    pieces(read, temporary.as_file_mut(), named).await?;
+    pieces(read, temporary.as_file_mut(), progress, named).await?;
     temporary.persist(place).map_err(|error| named(error.error))?;
     Ok(())
 }
 
-async fn pieces(read: &mut ReadStream, file: &mut File, named: &impl Fn(io::Error) -> Failure) -> Result<(), Failure> {
+async fn pieces(
+    read: &mut ReadStream,
+    file: &mut File,
+    mut progress: Progress,
+    named: &impl Fn(io::Error) -> Failure,
+) -> Result<(), Failure> {
     while let Some(piece) = read.next().await? {
         file.write_all(&piece).map_err(named)?;
+        progress.advance(piece.len());
     }
     Ok(())
 }

@@ -386,3 +386,37 @@ fn a_recovery_that_is_cut_off_begins_again() {
     assert!(world.patch(&plan).unwrap().replayed);
     assert_eq!(world.text("f"), "b");
 }
+
+/// A power cut that leaves a rename between two directories half done, as btrfs does: the file has both names.
+#[test]
+fn half_of_a_rename() {
+    let mut world = World::new();
+    world.put("f", "a");
+    world.open_with(stop_at("P4 exchanged"));
+    let plan = move_plan("/f", "/g");
+    assert!(world.workspace().rename(&plan, &Unbounded).is_err());
+    std::fs::hard_link(world.at("g"), world.at("f")).unwrap();
+    world.open();
+    assert!(is(&snapshot(&world), &[("g", "a")]), "{:?}", snapshot(&world));
+    assert!(world.workspace().rename(&plan, &Unbounded).unwrap().replayed);
+
+    world.open_with(stop_at("P4 exchanged"));
+    let plan = remove_plan("/g");
+    assert!(world.workspace().remove(&plan, &Unbounded).is_err());
+    let staged = |world: &World| world.place.path().join("state").join(&world.staged()[0]);
+    std::fs::hard_link(staged(&world), world.at("g")).unwrap();
+    world.open();
+    assert!(is(&snapshot(&world), &[]), "{:?}", snapshot(&world));
+    assert!(world.workspace().remove(&plan, &Unbounded).unwrap().replayed);
+
+    world.put("f", "a");
+    world.open_with(stop_at("P4 exchanged"));
+    let plan = edit("/f", "a", "aa");
+    assert!(world.patch(&plan).is_err());
+    let displaced = staged(&world);
+    std::fs::remove_file(&displaced).unwrap();
+    std::fs::hard_link(world.at("f"), displaced).unwrap();
+    world.open();
+    assert!(world.patch(&plan).unwrap().replayed);
+    assert!(is(&snapshot(&world), &[("f", "aa")]), "{:?}", snapshot(&world));
+}

@@ -3,7 +3,7 @@
 use dormouse_files::{
     Fault,
     limits::Limits,
-    patch::{Change, Edit, PatchPlan},
+    patch::{self, Change, Edit, PatchPlan},
     revision::Expected,
 };
 use dormouse_proto::files::v1;
@@ -42,33 +42,12 @@ fn decode(mut request: v1::PatchRequest, limits: &Limits) -> Result<PatchPlan, F
                 replace_all: edit.replace_all,
             };
             let edits: Vec<Edit> = list.edits.into_iter().map(edit).collect();
-            check_edits(&edits, limits)?;
+            patch::check_edits(&edits, limits)?;
             Change::Edits(edits)
         }
     };
     let (create_parents, validate_only) = (request.create_parents, request.validate_only);
     Ok(PatchPlan { path, change, expected, mode, create_parents, key, validate_only })
-}
-
-/// What is wrong with edits whatever the file holds.
-fn check_edits(edits: &[Edit], limits: &Limits) -> Result<(), Fault> {
-    let most = limits.patch_edit_count_max;
-    if edits.is_empty() || edits.len() > most {
-        return Err(Fault::invalid(
-            "edits",
-            format!("{} edits are not between 1 and the limit of {most}", edits.len()),
-        ));
-    }
-    for (index, edit) in edits.iter().enumerate() {
-        if edit.old_text.is_empty() {
-            let what = "it is empty, which would match everywhere; send content to write a whole file";
-            return Err(Fault::invalid(format!("edits[{index}].old_text"), what));
-        }
-        if edit.old_text == edit.new_text {
-            return Err(Fault::invalid(format!("edits[{index}].new_text"), "it is the same as old_text"));
-        }
-    }
-    Ok(())
 }
 
 impl Files {
@@ -153,7 +132,7 @@ mod tests {
         check(edits(&[("a", "b"); 100]), Ok(()));
         check(edits(&[("a", "b"); 101]), Err("edits"));
         check(edits(&[("a", "b"), ("", "x")]), Err("edits[1].old_text"));
-        check(edits(&[("a", "a")]), Err("edits[0].new_text"));
+        check(edits(&[("a", "a")]), Err("edits[0].old_text"));
     }
 
     #[test]

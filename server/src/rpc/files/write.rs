@@ -8,7 +8,7 @@ use dormouse_files::{
 };
 use dormouse_live::{StagedWrite, WriteBegin};
 use dormouse_proto::files::v1::{self, write_request::Message};
-use tonic::{Request, Status, Streaming};
+use tonic::{Code, Request, Status, Streaming};
 
 use crate::{
     host::{
@@ -178,6 +178,8 @@ async fn next(messages: &mut Streaming<v1::WriteRequest>) -> Result<Option<Messa
         Ok(Some(v1::WriteRequest { message: None })) => {
             Err(status::of_fault("", &Fault::invalid("message", "a message is empty: set start, data or finish")))
         }
+        // What is no fault of the bytes that came is the end of the connection: nobody is left to be told.
+        Err(error) if !matches!(error.code(), Code::Internal | Code::OutOfRange) => Err(status::gone()),
         Err(error) => Err(status::normalised(error, "/dormouse.files.v1.FilesService/Write")),
     }
 }

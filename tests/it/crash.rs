@@ -1,0 +1,332 @@
+//! A process that changes a workspace is killed again and again, in the middle of several changes at once. Whatever it had
+//! answered is there exactly once, and whoever retries with its key gets what it asked for exactly once.
+//!
+//! SIGKILL leaves the kernel's memory whole, so this is about the order of steps and recovery; what a power cut leaves is
+//! `tests/powercut`'s.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    io::{BufRead as _, BufReader, Write as _},
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+    process::{Child, ChildStdout, Command, Stdio},
+    thread,
+    time::Duration,
+};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+/// Clients that each have one request under way.
+const CLIENT_COUNT: usize = 6;
+/// Files that all clients change.
+const SHARED_COUNT: usize = 3;
+/// The last line of every shared file, before which each edit puts its own.
+const LAST_LINE: &str = "the end\n";
+
+/// How often the process is killed.
+fn kill_count() -> usize {
+    if std::env::var_os("DORMOUSE_LONG").is_some() { 300 } else { 20 }
+}
+
+#[test]
+fn what_a_killed_driver_answered_is_there_once() {
+    let mut fleet = Fleet::new(0x5eed);
+    for _ in 0..kill_count() {
+        fleet.killed_round();
+    }
+    fleet.last_round();
+    let answered: usize = fleet.clients.iter().map(|client| client.answered.len()).sum();
+    let rescued: usize = fleet.clients.iter().map(|client| client.rescued).sum();
+    println!("{} kills, {answered} changes, {rescued} of them happened unheard before a kill", kill_count());
+    assert!(answered > kill_count(), "only {answered} changes were made: the test showed nothing");
+    assert!(rescued > kill_count() / 50, "no kill came between a change and its answer: the test showed nothing");
+}
+
+/// A workspace, and clients that change it through one process after the other.
+struct Fleet {
+    directory: TempDir,
+    clients: Vec<Client>,
+    random: Random,
+}
+
+impl Fleet {
+    fn new(seed: u64) -> Self {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        for name in ["root", "state", "agent"] {
+            let path = directory.path().join(name);
+            fs::create_dir(&path).expect("a directory is made");
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o700)).expect("its mode is set");
+        }
+        for number in 0..SHARED_COUNT {
+            fs::write(directory.path().join(format!("root/shared{number}")), LAST_LINE).expect("a file is written");
+        }
+        let clients = (0..CLIENT_COUNT).map(Client::new).collect();
+        Self { directory, clients, random: Random(seed) }
+    }
+
+    /// A process that is killed: while it opens the workspace, or after a few answers, with all other requests under way.
+    fn killed_round(&mut self) {
+        let mut driver = Driver::start(self.directory.path());
+        if self.random.below(8) == 0 {
+            self.random.moment();
+            driver.kill();
+            return;
+        }
+        driver.wait_open();
+        for client in &mut self.clients {
+            driver.send(client.number, client.request());
+        }
+        for _ in 0..self.random.below(40) {
+            let (number, answer) = driver.receive().expect("nobody has killed it yet");
+            let client = &mut self.clients[number];
+            client.take(&answer);
+            driver.send(number, client.request());
+        }
+        self.random.moment();
+        // An answer that was given before the end is an answer.
+        for (number, answer) in driver.kill() {
+            self.clients[number].take(&answer);
+        }
+        for client in &mut self.clients {
+            client.is_retry = client.under_way.is_some();
+        }
+    }
+
+    /// A process that may finish: what is under way is retried, then everything that was ever answered; then the files
+    /// are looked at.
+    fn last_round(&mut self) {
+        let mut driver = Driver::start(self.directory.path());
+        driver.wait_open();
+        for client in &mut self.clients {
+            if client.under_way.is_some() {
+                let answer = driver.ask(client.number, client.request());
+                client.take(&answer);
+            }
+            for request in &client.answered {
+                let answer = driver.ask(client.number, request.clone());
+                assert_eq!(answer["replayed"], true, "{request} is not remembered: {answer}");
+            }
+        }
+        driver.finish();
+        self.check_files();
+    }
+
+    fn check_files(&self) {
+        let root = self.directory.path().join("root");
+        let mut expected = BTreeMap::new();
+        for number in 0..SHARED_COUNT {
+            expected.insert(root.join(format!("shared{number}")), None);
+        }
+        for client in &self.clients {
+            if let Some(own) = client.own_file() {
+                expected.insert(root.join(own), Some(client.own_content()));
+            }
+        }
+        let found = files(&root);
+        assert_eq!(found.keys().collect::<Vec<_>>(), expected.keys().collect::<Vec<_>>(), "other files than expected");
+        for (path, content) in expected {
+            if let Some(content) = content {
+                assert_eq!(found[&path], content, "{}", path.display());
+            }
+        }
+        for number in 0..SHARED_COUNT {
+            let text = &found[&root.join(format!("shared{number}"))];
+            let lines = text.strip_suffix(LAST_LINE).expect("the last line is there").lines();
+            let mut lines: Vec<_> = lines.map(str::to_owned).collect();
+            let mut wanted: Vec<_> = self.clients.iter().flat_map(|client| client.lines_in(number)).collect();
+            lines.sort_unstable();
+            wanted.sort_unstable();
+            let other = lines.iter().zip(&wanted).find(|(line, wanted)| line != wanted);
+            assert!(
+                other.is_none() && lines.len() == wanted.len(),
+                "shared{number}: {} lines of {}: {other:?}",
+                lines.len(),
+                wanted.len()
+            );
+        }
+    }
+}
+
+/// A client that sends one request after the other, and the same one again until it is answered.
+struct Client {
+    number: usize,
+    /// Of requests, ever.
+    sent: usize,
+    under_way: Option<Value>,
+    /// Whether it was sent to an earlier process too.
+    is_retry: bool,
+    answered: Vec<Value>,
+    /// Retries of what had happened, though nobody had said so before the kill.
+    rescued: usize,
+}
+
+impl Client {
+    fn new(number: usize) -> Self {
+        Self { number, sent: 0, under_way: None, is_retry: false, answered: Vec::new(), rescued: 0 }
+    }
+
+    /// What is under way, or the next one. In turns: three edits of shared files, then a file of its own is made, moved
+    /// or removed.
+    fn request(&mut self) -> Value {
+        let (number, turn) = (self.number, self.sent);
+        let sent = &mut self.sent;
+        self.under_way
+            .get_or_insert_with(|| {
+                *sent += 1;
+                let key = format!("c{number}-{turn}");
+                let own = turn / 4;
+                let (made, moved) = (format!("/own{number}/deep/made"), format!("/own{number}/moved"));
+                match (turn % 4, own % 3) {
+                    (3, 0) => json!({"op": "patch", "key": key, "path": made, "content": key,
+                                     "expected": "absent", "parents": true}),
+                    (3, 1) => json!({"op": "move", "key": key, "path": made, "to": moved}),
+                    (3, _) => json!({"op": "remove", "key": key, "path": moved}),
+                    _ => {
+                        let line = format!("{key} {}", "x".repeat(turn * 37 % 900));
+                        let edit = json!([LAST_LINE, format!("{line}\n{LAST_LINE}"), false]);
+                        let path = format!("/shared{}", (number + turn) % SHARED_COUNT);
+                        json!({"op": "patch", "key": key, "path": path, "edits": [edit]})
+                    }
+                }
+            })
+            .clone()
+    }
+
+    fn take(&mut self, answer: &Value) {
+        let request = self.under_way.take().expect("an answer follows a request");
+        assert_eq!(answer["ok"], true, "{request} is refused: {answer}");
+        let replayed = answer["replayed"] == true;
+        assert!(self.is_retry || !replayed, "{request} was never sent before: {answer}");
+        self.rescued += usize::from(replayed);
+        self.is_retry = false;
+        self.answered.push(request);
+    }
+
+    /// Where its own file is, after all that was answered.
+    fn own_file(&self) -> Option<String> {
+        let last = self.answered.iter().rev().find(|request| request["edits"].is_null())?;
+        let path = match last["op"].as_str()? {
+            "patch" => last["path"].as_str()?,
+            "move" => last["to"].as_str()?,
+            _ => return None,
+        };
+        Some(path.trim_start_matches('/').to_owned())
+    }
+
+    fn own_content(&self) -> String {
+        let made = self.answered.iter().rev().find_map(|request| request["content"].as_str());
+        made.expect("who has a file of its own has made it").to_owned()
+    }
+
+    /// The lines that its answered edits put into a shared file.
+    fn lines_in(&self, shared: usize) -> impl Iterator<Item = String> {
+        let path = format!("/shared{shared}");
+        self.answered.iter().filter(move |request| request["path"] == path.as_str()).map(|request| {
+            let new = request["edits"][0][1].as_str().expect("an edit has a new text");
+            new.strip_suffix(LAST_LINE).and_then(|line| line.strip_suffix('\n')).expect("it is a line").to_owned()
+        })
+    }
+}
+
+/// A `powercut_driver` in a process of its own.
+struct Driver {
+    child: Child,
+    lines: BufReader<ChildStdout>,
+}
+
+impl Driver {
+    fn start(directory: &Path) -> Self {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_powercut_driver"))
+            .arg("--root")
+            .arg(directory.join("root"))
+            .arg("--agent-state")
+            .arg(directory.join("agent"))
+            .args(["--threads", &CLIENT_COUNT.to_string()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the driver starts");
+        let lines = BufReader::new(child.stdout.take().expect("its output is piped"));
+        Self { child, lines }
+    }
+
+    fn line(&mut self) -> Option<Value> {
+        let mut line = String::new();
+        self.lines.read_line(&mut line).expect("its output is text");
+        // Killed in the middle of a line, it has not answered.
+        line.ends_with('\n').then(|| serde_json::from_str(&line).expect("a line is JSON"))
+    }
+
+    fn wait_open(&mut self) {
+        let opened = self.line().expect("it says whether the workspace opens");
+        assert_eq!(opened["open"], true, "{opened}");
+    }
+
+    fn send(&mut self, number: usize, mut request: Value) {
+        request["id"] = number.into();
+        let input = self.child.stdin.as_mut().expect("its input is piped");
+        input.write_all(format!("{request}\n").as_bytes()).expect("it takes a line");
+    }
+
+    fn receive(&mut self) -> Option<(usize, Value)> {
+        self.line().and_then(numbered)
+    }
+
+    fn ask(&mut self, number: usize, request: Value) -> Value {
+        self.send(number, request);
+        self.receive().expect("it answers").1
+    }
+
+    /// Kills it, and returns what it had answered before.
+    fn kill(mut self) -> Vec<(usize, Value)> {
+        self.child.kill().expect("SIGKILL is sent");
+        self.child.wait().expect("its end is known");
+        std::iter::from_fn(|| self.line()).filter_map(numbered).collect()
+    }
+
+    fn finish(mut self) {
+        drop(self.child.stdin.take());
+        let status = self.child.wait().expect("its end is known");
+        assert!(status.success(), "the driver ended with {status}");
+    }
+}
+
+/// An answer with its client's number; nothing for a line that answers nobody.
+fn numbered(line: Value) -> Option<(usize, Value)> {
+    let number = usize::try_from(line["id"].as_u64()?).expect("it is a client's number");
+    Some((number, line))
+}
+
+/// Numbers that are the same in every run (xorshift64, Marsaglia 2003).
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % bound
+    }
+
+    /// Lets up to 3 ms pass: nothing waits for anything, only the moment of the kill is varied.
+    fn moment(&mut self) {
+        thread::sleep(Duration::from_micros(self.below(3_000)));
+    }
+}
+
+/// Every file beneath a directory, with its text.
+fn files(directory: &Path) -> BTreeMap<PathBuf, String> {
+    let mut found = BTreeMap::new();
+    for entry in fs::read_dir(directory).expect("a directory lists") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            found.extend(files(&path));
+        } else {
+            let text = fs::read_to_string(&path).expect("a file is text");
+            found.insert(path, text);
+        }
+    }
+    found
+}
