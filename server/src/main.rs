@@ -1,15 +1,12 @@
 //! `dormoused`: configuration → log → host → serve → drain.
 
-use std::{
-    error::Error,
-    io::{self, Write},
-    process::ExitCode,
-    time::Duration,
-};
+use std::{error::Error, io::Write, process::ExitCode, time::Duration};
 
 use clap::Parser;
 use dormouse_server::{
-    Config, Server, demo,
+    Config, Server,
+    config::LogConfig,
+    demo,
     flags::{Command, Flags},
     telemetry::log,
 };
@@ -30,10 +27,11 @@ fn main() -> ExitCode {
             Err(error) => return refuse(&error),
         },
         Command::Demo => runtime.block_on(async {
-            let orders = Orders::listen()?;
+            log::start(&LogConfig { level: "warn".to_owned(), ..LogConfig::default() })?;
+            let mut signals = Signals::new()?;
             let demo = demo::Demo::start().await?;
             print(&demo.to_try())?;
-            orders.wait().await;
+            signals.any().await;
             demo.end().await;
             Ok(())
         }),
@@ -47,38 +45,33 @@ fn main() -> ExitCode {
 
 async fn serve(config: Config) -> Result<(), Box<dyn Error>> {
     log::start(&config.log)?;
-    let orders = Orders::listen()?;
+    let mut signals = Signals::new()?;
     let server = Server::start(&config).await?;
-    print(&format!("{}
-", server.ready_line()))?;
-    orders.wait().await;
+    print(&format!("{}\n", server.ready_line()))?;
+    signals.any().await;
     tracing::info!("going down");
     server.shutdown().await;
     Ok(())
 }
 
-/// Orders to go down, heard from the moment this is made: one that comes before the agent says that it is ready, or right
-/// after, ends it in order too.
-struct Orders {
-    terminated: Signal,
-    interrupted: Signal,
-}
+/// SIGTERM and SIGINT, caught from the moment this is made: before anybody can learn that the agent is there.
+struct Signals(Signal, Signal);
 
-impl Orders {
-    fn listen() -> io::Result<Self> {
-        Ok(Self { terminated: signal(SignalKind::terminate())?, interrupted: signal(SignalKind::interrupt())? })
+impl Signals {
+    fn new() -> std::io::Result<Self> {
+        Ok(Self(signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?))
     }
 
-    async fn wait(mut self) {
+    async fn any(&mut self) {
         tokio::select! {
-            _ = self.terminated.recv() => {}
-            _ = self.interrupted.recv() => {}
+            _ = self.0.recv() => {}
+            _ = self.1.recv() => {}
         }
     }
 }
 
-fn print(text: &str) -> io::Result<()> {
-    let mut out = io::stdout().lock();
+fn print(text: &str) -> std::io::Result<()> {
+    let mut out = std::io::stdout().lock();
     out.write_all(text.as_bytes())?;
     out.flush()
 }

@@ -703,3 +703,50 @@ async fn many_slow_readers_hold_no_more_than_their_windows() {
     }
     assert_eq!(world.end().await, 0);
 }
+
+#[tokio::test]
+async fn a_read_in_flight_ends_when_the_unseal_begins() {
+    let mut world = World::new(|_| ()).await;
+    fs::write(world.directory.path().join("tree/big"), vec![7; 64 << 20]).unwrap();
+    world.suspend().await;
+    let mut stream = world.files.read(read("/big")).await.unwrap().into_inner();
+    let first = stream.next().await.unwrap().unwrap();
+    assert_eq!(first.origin.unwrap().served_from(), files::ServedFrom::Disk);
+    let unseal = host::UnsealWorkspaceRequest { name: "w".to_owned(), generation: 0 };
+    world.host.unseal_workspace(unseal).await.unwrap();
+    let mut bytes = first.data.len();
+    let ended = loop {
+        match stream.next().await.unwrap() {
+            Ok(message) => {
+                assert!(message.end.is_none(), "it ended well");
+                bytes += message.data.len();
+            }
+            Err(status) => break status,
+        }
+    };
+    assert!(bytes < 64 << 20, "what was on its way is less than all");
+    check::<()>(Err(ended), Code::Unavailable, "OFFLINE_CHANGED");
+    world.end().await;
+}
+
+#[tokio::test]
+async fn a_suspend_whose_hook_failed_is_carried_on_by_its_replay() {
+    let directory = tempfile::tempdir().unwrap();
+    let flag = directory.path().join("stopped");
+    let mut world = World::new(|config| {
+        config.hooks.pause = vec!["test".to_owned(), "-f".to_owned(), flag.display().to_string()];
+    })
+    .await;
+    let suspend = |generation| host::SuspendWorkspaceRequest { name: "w".to_owned(), generation, parked: false };
+    check(world.host.suspend_workspace(suspend(5)).await, Code::Internal, "IO_ERROR");
+    let request = host::GetWorkspaceRequest { name: "w".to_owned() };
+    let now = world.host.get_workspace(request).await.unwrap().into_inner().workspace.unwrap();
+    assert_eq!((now.state(), now.generation), (host::WorkspaceState::Quiescing, 5));
+    check(world.host.suspend_workspace(suspend(4)).await, Code::Aborted, "STALE_GENERATION");
+    fs::write(&flag, "").unwrap();
+    let done = world.host.suspend_workspace(suspend(5)).await.unwrap().into_inner().workspace.unwrap();
+    assert_eq!((done.state(), done.generation), (host::WorkspaceState::Suspended, 5));
+    let again = world.host.suspend_workspace(suspend(5)).await.unwrap().into_inner().workspace.unwrap();
+    assert_eq!(again, done);
+    world.end().await;
+}
