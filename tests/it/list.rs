@@ -117,6 +117,7 @@ fn pages_are_the_whole() {
                 let after = paged.last().map(|entry| entry.path.clone()).unwrap_or_default();
                 let page = site.list(request(size, &after)).expect("it lists");
                 paged.extend(page.entries);
+                assert!(paged.len() <= whole.entries.len(), "each page goes on after the last: {after:?}");
                 if !page.end.truncated {
                     break;
                 }
