@@ -295,6 +295,8 @@ impl Ext4 {
             return match told {
                 Some(Some(number)) => Ok(*number),
                 Some(None) => Err(TreeError::NotFound),
+                // How the names that were told fold is not known.
+                None if inode.has(flag::CASEFOLD) => Err(TreeError::Unavailable { what: "casefold".to_owned() }),
                 None if changes.fresh.contains_key(&inode.number) => Err(TreeError::NotFound),
                 None => self.lookup_in_blocks(&self.inode_in_blocks(inode.number)?, name),
             };
