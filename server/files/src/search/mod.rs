@@ -1,10 +1,13 @@
 //! Search: the lines that match a pattern, in path order.
 //!
 //! ```text
-//! pattern (RE2 → canonical regex)   globs (gitignore-style)
-//!          └──────────┬────────────────────┘
-//!      plan (path-ordered walk, threads, early stop) ──► scan (bytes → matches and context) ──► sink
+//! pattern (re2: RE2 → canonical regex)   globs (gitignore-style)
+//!          └──────────┬────────────────────────┘
+//!      plan (which work is next, threads, path order, early stop)
+//!        └─ file (open, read within bounds; list into work)   held (which directories are open)
+//!             └─ scan (bytes → matches and context; steady where a pattern is slow)   size (encoded bytes) ──► sink
 //! ```
+//! No index, no map of a live file, no `.gitignore`; symbolic links are never followed beneath the path that is searched.
 
 mod file;
 pub mod globs;
