@@ -77,6 +77,13 @@ impl Node<'_> {
         low.checked_sub(1)
     }
 
+    /// Whether the first and the last entry lie in the part of the file that the parent gives.
+    fn is_within(&self) -> bool {
+        let Some(last) = self.count().checked_sub(1) else { return true };
+        let end = if self.depth > 0 { self.start(last) + 1 } else { self.start(last) + self.extent(last).length };
+        self.start(0) >= self.from && end <= self.to
+    }
+
     fn check(&self, file_system: &Ext4) -> Result<(), &'static str> {
         let (count, room) = (self.count(), usize::from(le16(self.bytes, 4)));
         if le16(self.bytes, 0) != 0xF30A {
@@ -143,6 +150,10 @@ pub(crate) fn find(file_system: &Ext4, inode: &Inode, logical: u64) -> Result<Ru
             }
             node.check(file_system).map_err(|what| inode.corrupt(what))
         })?;
+        // The node may have been checked on another way to it, which gave it another part of the file.
+        if !node.is_within() {
+            return Err(inode.corrupt("extent tree: order"));
+        }
         step = look(&node, logical);
     }
     match step {

@@ -7,10 +7,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use dormouse_files::meta::FileType;
 use rustix::fs::{FallocateFlags, XattrFlags, fallocate, lsetxattr};
 
 use crate::{
-    compare::check,
+    compare::{Node, check, check_but},
     image::{Image, Random, pattern},
 };
 
@@ -48,6 +49,15 @@ fn step(random: &mut Random, root: &Path) {
     };
 }
 
+/// What the kernel's replay of fast commits changes by itself: times, and the links of a directory that it makes anew.
+fn forgive(own: &Node, kernels: &mut Node) {
+    kernels.meta.modify_time = own.meta.modify_time;
+    kernels.meta.change_time = own.meta.change_time;
+    if own.meta.kind == FileType::Directory {
+        kernels.meta.link_count = own.meta.link_count;
+    }
+}
+
 fn work(options: &str, mount: &str, seed: u64) {
     let factor: usize = std::env::var("DORMOUSE_WORK_FACTOR").ok().and_then(|text| text.parse().ok()).unwrap_or(1);
     let image = Image::make(options, "48M", None);
@@ -61,7 +71,11 @@ fn work(options: &str, mount: &str, seed: u64) {
             step(&mut random, mounted.path());
         }
         eprintln!("{options}, seed {seed}, moment {moment}");
-        check(&image.copy());
+        if options.contains("fast_commit") {
+            check_but(&image.copy(), forgive);
+        } else {
+            check(&image.copy());
+        }
     }
     drop(mounted);
     check(&image);
@@ -80,5 +94,6 @@ works! {
     written_back: "-t ext4 -b 4096 -O ^metadata_csum,^64bit", "rw,data=writeback", 4;
     inline: "-t ext4 -b 4096 -O inline_data,ea_inode -I 512", "rw", 5;
     numbered: "-t ext3 -b 1024", "rw", 6;
+    fast: "-t ext4 -b 4096 -O fast_commit", "rw", 8;
     clustered: "-t ext4 -b 1024 -O bigalloc", "rw", 7;
 }
