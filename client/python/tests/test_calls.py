@@ -549,6 +549,14 @@ def test_token_and_generation_go_with_every_call(agent: FakeAgent, connect: Make
     assert agent.metadata[0]["dormouse-generation"] == "9"
 
 
+def test_a_proxy_of_the_environment_is_not_asked(agent: FakeAgent, connect: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "https_proxy", "grpc_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    monkeypatch.delenv("no_proxy", raising=False)
+    agent.on("Stat", stat_answer())
+    assert connect(agent.endpoint).stat("/f")["path"] == "/f"
+
+
 def test_names_that_are_not_utf8_go_as_bytes(agent: FakeAgent, files: Any) -> None:
     agent.on("Stat", stat_answer(), stat_answer(), stat_answer())
     files.stat(b"/\xff")
