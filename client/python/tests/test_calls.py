@@ -308,6 +308,27 @@ def test_a_file_that_changed_meanwhile_is_an_error(agent: FakeAgent, files: Any,
     assert len(agent.requests("Read")) == 2
 
 
+def test_a_read_that_broke_after_its_head_is_pinned_to_it(agent: FakeAgent, files: Any) -> None:
+    head = pieces(b"abcdef")[0]
+    head.ClearField("data")
+    head.ClearField("end")
+    agent.on("Read", [head, BROKEN], [head, BROKEN], pieces(b"abcdef"))
+    stream = files.read_chunks("/f")
+    assert stream.file["etag"] == "e1"
+    assert b"".join(stream) == b"abcdef"
+    asked = agent.requests("Read")
+    assert [request.expected_etag for request in asked] == ["", "e1", "e1"]
+    assert (asked[2].byte_range.offset, asked[2].byte_range.length) == (0, 0)
+
+
+def test_a_search_begun_again_tells_where_its_answer_comes_from(agent: FakeAgent, files: Any) -> None:
+    agent.on("Search", [pb.SearchResponse(origin=DISK), BROKEN], search_answer(1))
+    stream = files.search_iter("/p", "TODO")
+    assert stream.origin["served_from"] == "disk"
+    assert [match["line"] for match in stream] == [1]
+    assert stream.origin["served_from"] == "workspace"
+
+
 def test_a_read_without_an_etag_does_not_guess(agent: FakeAgent, files: Any) -> None:
     agent.on("Read", [pieces(b"abcdef", (3,), etag="")[0], BROKEN])
     with pytest.raises(dormouse.DependencyUnavailable, match="no etag"):
@@ -526,6 +547,14 @@ def test_token_and_generation_go_with_every_call(agent: FakeAgent, connect: Make
     connect(agent.endpoint, token="t0ken", generation=9).stat("/f")
     assert agent.metadata[0]["authorization"] == "Bearer t0ken"
     assert agent.metadata[0]["dormouse-generation"] == "9"
+
+
+def test_a_proxy_of_the_environment_is_not_asked(agent: FakeAgent, connect: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "https_proxy", "grpc_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    monkeypatch.delenv("no_proxy", raising=False)
+    agent.on("Stat", stat_answer())
+    assert connect(agent.endpoint).stat("/f")["path"] == "/f"
 
 
 def test_names_that_are_not_utf8_go_as_bytes(agent: FakeAgent, files: Any) -> None:

@@ -276,9 +276,9 @@ export async function* read(
         attempt?.release();
         attempt = undefined;
         const error = call.settings.signal?.aborted ? failure : errorOf(call.method, failure);
-        if (reading.given > 0n) {
+        if (reading.file !== undefined && !call.settings.signal?.aborted) {
           if (error instanceof RevisionMismatch) throw call.giveUp(changedWhileRead(error));
-          if (reading.file?.etag === "") throw call.giveUp(cannotResume(error));
+          if (reading.file.etag === "") throw call.giveUp(cannotResume(error));
         }
         await call.recover(error);
         continue;
@@ -334,7 +334,7 @@ export async function searchWhole(
 }
 
 /**
- * Yields the origin, then each match. It begins again only before the first match: a second run may find other lines, and
+ * Yields where the answer comes from (by its latest attempt, then and later), then each match. It begins again only before the first match: a second run may find other lines, and
  * half of each is no answer.
  */
 export async function* searchPieces(
@@ -343,6 +343,7 @@ export async function* searchPieces(
   open: Open<SearchRequest, SearchResponse>,
 ): AsyncGenerator<{ origin: Origin | undefined } | Match, SearchEnd> {
   let attempt: Attempt<SearchResponse> | undefined;
+  const head: { origin: Origin | undefined } = { origin: undefined };
   let given = 0;
   let told = false;
   try {
@@ -363,9 +364,10 @@ export async function* searchPieces(
         continue;
       }
       bounded(call, request, given + message.matches.length);
+      if (message.origin !== undefined) head.origin = message.origin;
       if (!told) {
         told = true;
-        yield { origin: message.origin };
+        yield head;
       }
       for (const match of message.matches) {
         given += 1;

@@ -64,11 +64,7 @@ export class Reading {
     this.#bytes = 0n;
     this.#crc = 0;
     this.#skip = 0n;
-    if (this.file === undefined || this.given === 0n) {
-      // Nothing was handed out: what this attempt finds is what the caller gets.
-      this.file = undefined;
-      return this.#asked;
-    }
+    if (this.file === undefined) return this.#asked;
     const rest = clone(ReadRequestSchema, this.#asked);
     // The first attempt has checked the revision, at the price of a pass over the file; the etag pins what it saw.
     delete rest.expectedRevision;
@@ -83,7 +79,7 @@ export class Reading {
     const total = length > 0n && length < toEnd ? length : toEnd;
     // With all bytes there and only `end` missing, one byte is asked for again: a length of 0 would mean "all", and an
     // offset at the end of the file is not one that every host answers.
-    this.#skip = this.given >= total ? 1n : 0n;
+    this.#skip = this.given > 0n && this.given >= total ? 1n : 0n;
     const value = create(ByteRangeSchema, {
       offset: this.offset + this.given - this.#skip,
       length: length > 0n ? max(length - this.given + this.#skip, 1n) : 0n,

@@ -337,6 +337,26 @@ test("a file that changed meanwhile is an error", async (t) => {
   assert.match(error.message, /no etag/);
 });
 
+test("a read that broke after its head is pinned to it", async (t) => {
+  const { agent, files } = await fake(t);
+  const [whole] = pieces(bytes("abcdef"));
+  const head = { file: whole.file, origin: whole.origin, offset: 0n };
+  agent.on("Read", [head, BROKEN], [head, BROKEN], [whole]);
+  assert.equal(await files.readText("/f"), "abcdef");
+  const asked = agent.requests("Read");
+  assert.deepEqual(asked.map((request) => request.expectedEtag), [undefined, "e1", "e1"]);
+  assert.deepEqual([asked[2].range.value.offset, asked[2].range.value.length], [0n, 0n]);
+});
+
+test("a search begun again tells where its answer comes from", async (t) => {
+  const { agent, files } = await fake(t);
+  agent.on("Search", [{ origin: DISK }, BROKEN], { origin: LIVE, matches: [found(1)], end: {} });
+  const stream = files.searchIter("/p", "TODO");
+  assert.equal((await stream.begun()).origin.served_from, "disk");
+  for await (const match of stream) assert.equal(match.line, 1);
+  assert.equal((await stream.begun()).origin.served_from, "workspace");
+});
+
 test("a stream without its end is no whole", async (t) => {
   const { agent, files } = await fake(t);
   agent.on("Read", [pieces(bytes("abcdef"), [3])[0]], pieces(bytes("def"), [], { start: 3 }));

@@ -98,7 +98,7 @@ class SearchStream(Stream[r.Match]):
     @property
     def origin(self) -> r.Origin:
         """Where the answer comes from."""
-        return _decode.origin(self._begun())
+        return _decode.origin(self._begun().origin)
 
     @property
     def summary(self) -> r.SearchSummary | None:

@@ -17,6 +17,8 @@ _ANSWER_BYTES_MAX = 8 * 1024 * 1024
 _OPTIONS: list[tuple[str, int]] = [
     # Retries are this library's: gRPC's own know neither reasons nor keys.
     ("grpc.enable_retries", 0),
+    # The host is dialled itself, as by the other languages' clients, whatever http_proxy says.
+    ("grpc.enable_http_proxy", 0),
     ("grpc.max_receive_message_length", _ANSWER_BYTES_MAX),
     ("grpc.max_send_message_length", -1),
     ("grpc.http2.max_frame_size", _FRAME_BYTES),

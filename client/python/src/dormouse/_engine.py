@@ -17,7 +17,7 @@ from google.protobuf.message import Message
 
 from dormouse import errors as e
 from dormouse._methods import Method
-from dormouse._resume import Listing, Reading, cannot_resume, changed_while_read
+from dormouse._resume import Listing, Reading, Searching, cannot_resume, changed_while_read
 from dormouse._retry import Again, Attempt, RetryPolicy, Verdict, decide
 from dormouse._status import (
     Status,
@@ -281,17 +281,17 @@ def read(call: Call, request: files_pb2.ReadRequest) -> Steps[files_pb2.ReadEnd]
 
 def _resumable(call: Call, reading: Reading, error: e.DormouseError) -> e.DormouseError:
     """The error of an attempt, unless this host gives nothing to go on by."""
-    if reading.given and reading.file is not None and not reading.file.etag:
+    if reading.file is not None and not reading.file.etag:
         raise call.give_up(cannot_resume()) from error
     return error
 
 
 def search(call: Call, request: files_pb2.SearchRequest, *, collect: bool) -> Steps[Any]:
     """With `collect`: everything at once, `(origin, matches, end)`; one that breaks at any point begins again, since nothing
-    was handed out. Without: hands the origin, then each match, and returns the end; it begins again only before the first
-    match: a second run may find other lines, and half of each is no answer."""
+    was handed out. Without: hands the `Searching`, then each match, and returns the end; it begins again only before the
+    first match: a second run may find other lines, and half of each is no answer."""
     limit = min(request.max_matches if request.HasField("max_matches") else _MATCHES_UNSET, _MATCHES_MAX)
-    origin: files_pb2.Origin | None = None
+    searching = Searching()
     matches: list[files_pb2.Match] = []
     given = 0
     told = False
@@ -301,7 +301,6 @@ def search(call: Call, request: files_pb2.SearchRequest, *, collect: bool) -> St
             if not opened:
                 yield Open(call.method, request, call.begin(stream=True))
                 opened = True
-                origin = None
                 matches = []
             message = yield Receive()
             if message is None:
@@ -311,8 +310,8 @@ def search(call: Call, request: files_pb2.SearchRequest, *, collect: bool) -> St
         except e.DependencyUnavailable as failure:
             error = failure
         else:
-            if origin is None:
-                origin = message.origin
+            if message.HasField("origin"):
+                searching.origin = message.origin
             if given + len(matches) + len(message.matches) > limit:
                 raise call.give_up(broken_answer(call.method, f"more than the {limit} matches that were asked for"))
             if collect:
@@ -320,12 +319,12 @@ def search(call: Call, request: files_pb2.SearchRequest, *, collect: bool) -> St
             else:
                 if not told:
                     told = True
-                    yield Hand(origin)
+                    yield Hand(searching)
                 for match in message.matches:
                     given += 1
                     yield Hand(match)
             if message.HasField("end"):
-                return (origin, matches, message.end) if collect else message.end
+                return (searching.origin, matches, message.end) if collect else message.end
             continue
         if given:
             raise call.give_up(error)

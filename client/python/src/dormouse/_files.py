@@ -12,7 +12,7 @@ from dormouse import results as r
 from dormouse._content import ContentLike
 from dormouse._methods import FILES
 from dormouse._requests import UNSET, PathLike, Unset
-from dormouse._resume import Listing, Reading
+from dormouse._resume import Listing, Reading, Searching
 from dormouse.files.v1 import files_pb2 as pb
 
 Item = TypeVar("Item")
@@ -79,9 +79,14 @@ class SearchStream(Stream[r.Match]):
 
     def __init__(self, steps: _sync.Steps[Any, pb.SearchEnd]) -> None:
         super().__init__(steps)
-        origin = steps.next()
-        assert isinstance(origin, pb.Origin)
-        self.origin: r.Origin = _decode.origin(origin)
+        searching = steps.next()
+        assert isinstance(searching, Searching)
+        self._searching = searching
+
+    @property
+    def origin(self) -> r.Origin:
+        """Where the answer comes from."""
+        return _decode.origin(self._searching.origin)
 
     def _item(self, item: Any) -> r.Match:
         return _decode.match(item)
@@ -100,7 +105,12 @@ class ListStream(Stream[r.FileInfo]):
         self._revision = revision
         listing = steps.next()
         assert isinstance(listing, Listing)
-        self.origin: r.Origin = _decode.origin(listing.origin)
+        self._listing = listing
+
+    @property
+    def origin(self) -> r.Origin:
+        """Where the answer comes from."""
+        return _decode.origin(self._listing.origin)
 
     def _item(self, item: Any) -> r.FileInfo:
         return _decode.file_info(item, revision=self._revision)

@@ -49,9 +49,7 @@ class Reading:
         self._bytes = 0
         self._crc = 0
         self._skip = 0
-        if self.file is None or not self.given:
-            # Nothing was handed out: what this attempt finds is what the caller gets.
-            self.file = None
+        if self.file is None:
             return self._asked
         rest = files_pb2.ReadRequest()
         rest.CopyFrom(self._asked)
@@ -133,6 +131,13 @@ def cannot_resume() -> e.DependencyUnavailable:
         retryable=True,
         grpc_code="UNAVAILABLE",
     )
+
+
+class Searching:
+    """What is known of a search before its first match: where its answer comes from, by its latest attempt."""
+
+    def __init__(self) -> None:
+        self.origin = files_pb2.Origin()
 
 
 class Listing:
