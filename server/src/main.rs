@@ -1,1 +1,76 @@
-fn main() {}
+//! `dormoused`: configuration → log → host → serve → drain.
+
+use std::{error::Error, io::Write, process::ExitCode, time::Duration};
+
+use clap::Parser;
+use dormouse_server::{
+    Config, Server, demo,
+    flags::{Command, Flags},
+    telemetry::log,
+};
+use tokio::signal::unix::{SignalKind, signal};
+
+/// How long work that is left after the drain may hold up the exit.
+const LEFT_TIME_MAX: Duration = Duration::from_millis(500);
+
+fn main() -> ExitCode {
+    let flags = Flags::parse();
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return refuse(&error),
+    };
+    let ended = match flags.command {
+        Command::Serve(flags) => match flags.config() {
+            Ok(config) => runtime.block_on(serve(config)),
+            Err(error) => return refuse(&error),
+        },
+        Command::Demo => runtime.block_on(async {
+            let demo = demo::Demo::start().await?;
+            print(&demo.to_try())?;
+            wait_for_signal().await?;
+            demo.end().await;
+            Ok(())
+        }),
+    };
+    runtime.shutdown_timeout(LEFT_TIME_MAX);
+    match ended {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => refuse(error.as_ref()),
+    }
+}
+
+async fn serve(config: Config) -> Result<(), Box<dyn Error>> {
+    log::start(&config.log)?;
+    let server = Server::start(&config).await?;
+    print(&format!("{}\n", server.ready_line()))?;
+    wait_for_signal().await?;
+    tracing::info!("going down");
+    server.shutdown().await;
+    Ok(())
+}
+
+async fn wait_for_signal() -> std::io::Result<()> {
+    let (mut terminated, mut interrupted) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    tokio::select! {
+        _ = terminated.recv() => Ok(()),
+        _ = interrupted.recv() => Ok(()),
+    }
+}
+
+fn print(text: &str) -> std::io::Result<()> {
+    let mut out = std::io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    out.flush()
+}
+
+/// Says why, with all its causes, and ends with 1.
+fn refuse(error: &dyn Error) -> ExitCode {
+    let mut text = format!("dormoused: {error}");
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(&format!(": {error}"));
+        cause = error.source();
+    }
+    eprintln!("{text}");
+    ExitCode::FAILURE
+}

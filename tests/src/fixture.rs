@@ -55,7 +55,7 @@ pub fn fill(root: &Path) {
     write("scripts/deploy", b"# TODO\n");
     write(".git/config", b"# TODO in git\n");
     write("node_modules/m/index.js", b"// TODO in a module\n");
-    write("proc/version", b"TODO a checkout's own proc\n");
+    write("checkout/proc/version", b"TODO a checkout's own proc\n");
     write("deep/1/2/3/4/5/6/7/8/leaf", b"TODO\n");
     write("context.txt", b"1\n2\n3 TODO\n4\n5 TODO\n6\n7\n");
     for number in 0..MANY_COUNT {

@@ -14,9 +14,13 @@ pub mod error;
 pub mod limits;
 pub mod lines;
 pub mod list;
+#[cfg(any(test, feature = "testing"))]
+pub mod memory;
 pub mod meta;
+mod order;
 pub mod patch;
 pub mod path;
+mod pieces;
 pub mod read;
 pub mod revision;
 pub mod search;

@@ -1,13 +1,18 @@
 //! List: a directory's entries in path order, to a depth.
 
+use std::collections::BTreeMap;
+
 use crate::{
-    budget::{Budget, Sink},
+    budget::{Budget, Sink, Spent},
     error::Fault,
     limits::Limits,
+    meta::FileType,
+    order::{Part, Parts, Slots},
     path::TreePath,
-    search::globs::GlobSet,
-    stat::{Entry, Revisions},
-    tree::Tree,
+    search::globs::{GlobSet, Verdict},
+    stat::{Described, Entry, Revisions, describe},
+    tree::{Tree, TreeError},
+    walk,
 };
 
 /// A List whose shape was found sound.
@@ -63,6 +68,495 @@ pub fn run<T: Tree>(
     budget: &dyn Budget,
     sink: &mut dyn Sink<Entry>,
 ) -> Result<ListEnd, Fault> {
-    let _ = (tree, plan, revisions, limits, budget, sink);
-    Err(Fault::Internal("not built yet"))
+    let (_, directory) = walk::resolve_directory(tree, &plan.path, limits)?;
+    let mut listing = Listing {
+        tree,
+        plan,
+        revisions: if plan.include_revision { revisions } else { Revisions::Never },
+        limits,
+        budget,
+        end: ListEnd::default(),
+        name_count: 0,
+        inodes: Vec::new(),
+        leads: BTreeMap::new(),
+        buffer: Vec::new(),
+    };
+    let root = listing.enter(directory, plan.path.clone(), false).map_err(|error| Fault::at(&plan.path, error))?;
+    listing.end.stop = match listing.walk(root, sink) {
+        Ok(()) => None,
+        Err(Ended::Stop(stop)) => Some(stop),
+        Err(Ended::Fault(fault)) => return Err(fault),
+    };
+    tree.verify().map_err(|error| Fault::at(&plan.path, error))?;
+    Ok(listing.end)
+}
+
+/// Why a walk ends before the last entry.
+enum Ended {
+    Stop(Stop),
+    Fault(Fault),
+}
+
+impl From<Fault> for Ended {
+    fn from(fault: Fault) -> Self {
+        Self::Fault(fault)
+    }
+}
+
+/// A directory that the walk is in.
+struct Frame<D> {
+    directory: D,
+    path: TreePath,
+    /// Whether an include matches this directory or one above it, and so everything beneath.
+    included: bool,
+    slots: Slots,
+    next: usize,
+}
+
+/// Where looking ahead into a directory led.
+enum Lead {
+    /// Nothing beneath is included.
+    Nowhere,
+    /// The first included path beneath: directories that come before it and do not hold it lead nowhere.
+    To(TreePath),
+}
+
+struct Listing<'a, T: Tree> {
+    tree: &'a T,
+    plan: &'a ListPlan,
+    revisions: Revisions,
+    limits: &'a Limits,
+    budget: &'a dyn Budget,
+    end: ListEnd,
+    /// Slots held in all frames.
+    name_count: usize,
+    /// Of the directories the walk is in.
+    inodes: Vec<u64>,
+    /// Of directories that were looked into ahead and whose contents are not done: their number is bounded by the depth
+    /// and the length of a name, because those between an entry and its contents have its name as a beginning of theirs.
+    leads: BTreeMap<TreePath, Lead>,
+    buffer: Vec<u8>,
+}
+
+impl<T: Tree> Listing<'_, T> {
+    fn ask(&self) -> Result<(), Ended> {
+        match self.budget.spent() {
+            Some(Spent::Gone) => Err(Ended::Fault(Fault::Gone)),
+            Some(Spent::Time | Spent::Deadline) => Err(Ended::Stop(Stop::Budget)),
+            None => Ok(()),
+        }
+    }
+
+    fn depth_max(&self) -> usize {
+        self.plan.depth.min(self.limits.walk_depth_max)
+    }
+
+    fn enter(
+        &mut self,
+        directory: T::Directory,
+        path: TreePath,
+        included: bool,
+    ) -> Result<Frame<T::Directory>, TreeError> {
+        let inode = self.tree.stat_directory(&directory)?.inode;
+        // No directory lies within itself, but an image may say so.
+        if self.inodes.contains(&inode) {
+            return Err(TreeError::Corrupt { what: format!("directory inode {inode} lies within itself") });
+        }
+        let room = self.limits.directory_name_count_max.saturating_sub(self.name_count);
+        let slots = Slots::of(self.tree, &directory, Parts::All, room)?;
+        self.name_count += slots.len();
+        self.inodes.push(inode);
+        Ok(Frame { directory, path, included, slots, next: 0 })
+    }
+
+    fn leave(&mut self, frame: &Frame<T::Directory>) {
+        self.name_count = self.name_count.saturating_sub(frame.slots.len());
+        self.inodes.pop();
+    }
+
+    fn verdict(&self, path: &TreePath, kind: FileType, included: bool) -> Verdict {
+        self.plan.globs.verdict(relative(&self.plan.path, path), kind == FileType::Directory, included)
+    }
+
+    fn count_unreadable(&mut self, path: &TreePath, error: TreeError) -> Result<(), Fault> {
+        match error {
+            TreeError::Changed => Err(Fault::at(path, error)),
+            // It went away, or became something else, since it was listed.
+            TreeError::NotFound | TreeError::NotDirectory(_) => Ok(()),
+            _ => {
+                self.end.unreadable += 1;
+                Ok(())
+            }
+        }
+    }
+
+    fn walk(&mut self, root: Frame<T::Directory>, sink: &mut dyn Sink<Entry>) -> Result<(), Ended> {
+        let mut frames = vec![root];
+        while let Some(frame) = frames.last_mut() {
+            self.ask()?;
+            let Some(slot) = frame.slots.get(frame.next) else {
+                self.leave(frame);
+                self.leads.remove(&frame.path);
+                frames.pop();
+                continue;
+            };
+            frame.next += 1;
+            let path = frame.path.join(slot.name);
+            match slot.part {
+                Part::Entry => {
+                    if self.plan.start_after.as_ref().is_none_or(|start| path > *start) {
+                        self.entry(path, slot.name, &frame.directory, frame.included, self.inodes.len(), sink)?;
+                    }
+                }
+                Part::Contents => {
+                    if let Some(inner) = self.contents(path, slot.name, &frame.directory, frame.included)? {
+                        frames.push(inner);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Pushes the entry, if it is one of those asked for.
+    fn entry(
+        &mut self,
+        path: TreePath,
+        name: &[u8],
+        parent: &T::Directory,
+        included: bool,
+        depth: usize,
+        sink: &mut dyn Sink<Entry>,
+    ) -> Result<(), Ended> {
+        let meta = match self.tree.stat(parent, name) {
+            Ok(meta) => meta,
+            Err(error) => return Ok(self.count_unreadable(&path, error)?),
+        };
+        let wanted = match self.verdict(&path, meta.kind, included) {
+            Verdict::Included => true,
+            Verdict::Excluded => false,
+            Verdict::Neither => meta.kind == FileType::Directory && self.leads_on(&path, name, parent, depth)?,
+        };
+        if !wanted {
+            return Ok(());
+        }
+        if self.end.entries_sent >= self.plan.entry_count_max as u64 {
+            return Err(Ended::Stop(Stop::Entries));
+        }
+        let described = Described { path: path.clone(), parent, name, meta };
+        let described = describe(self.tree, described, self.revisions, self.limits, self.budget, &mut self.buffer);
+        let entry = match described {
+            Ok(entry) => entry,
+            // It went away, or became something else, since it was looked at.
+            Err(Fault::NotFound { .. } | Fault::Symlink { .. } | Fault::NotRegular { .. }) => return Ok(()),
+            Err(Fault::OfflineBudget { .. } | Fault::DeadlineExceeded) => return Err(Ended::Stop(Stop::Budget)),
+            Err(fault) => return Err(fault.into()),
+        };
+        self.tree.verify().map_err(|error| Fault::at(&path, error))?;
+        if sink.push(entry).is_break() {
+            return Err(Fault::Gone.into());
+        }
+        self.end.entries_sent += 1;
+        Ok(())
+    }
+
+    /// Enters a directory, if what is asked for may lie beneath it.
+    fn contents(
+        &mut self,
+        path: TreePath,
+        name: &[u8],
+        parent: &T::Directory,
+        included: bool,
+    ) -> Result<Option<Frame<T::Directory>>, Ended> {
+        let verdict = self.verdict(&path, FileType::Directory, included);
+        let pruned = verdict == Verdict::Excluded
+            || self.inodes.len() >= self.depth_max()
+            || self.is_before_start(&path)
+            || (verdict == Verdict::Neither && self.known_lead(&path) == Some(false));
+        if pruned {
+            self.leads.remove(&path);
+            return Ok(None);
+        }
+        let directory = self.tree.directory(parent, name);
+        let entered = directory.and_then(|directory| self.enter(directory, path.clone(), verdict == Verdict::Included));
+        match entered {
+            Ok(frame) => Ok(Some(frame)),
+            Err(error) => {
+                self.leads.remove(&path);
+                self.count_unreadable(&path, error)?;
+                Ok(None)
+            }
+        }
+    }
+
+    /// Whether everything beneath `directory` comes before what is asked for.
+    fn is_before_start(&self, directory: &TreePath) -> bool {
+        let Some(start) = &self.plan.start_after else { return false };
+        let first = [directory.as_bytes(), b"/"].concat();
+        first.as_slice() < start.as_bytes() && !start.as_bytes().starts_with(&first)
+    }
+
+    /// What is already known of whether something included lies beneath `directory`.
+    fn known_lead(&self, directory: &TreePath) -> Option<bool> {
+        let mut above = Some(directory.clone());
+        while let Some(place) = above.filter(|place| place.is_within(&self.plan.path)) {
+            match self.leads.get(&place) {
+                Some(Lead::Nowhere) => return Some(false),
+                Some(Lead::To(target)) if target.is_within(directory) => return Some(true),
+                Some(Lead::To(target)) => return (directory < target).then_some(false),
+                None => above = place.parent(),
+            }
+        }
+        None
+    }
+
+    /// Whether something included lies beneath `directory`, within the depth asked for.
+    fn leads_on(
+        &mut self,
+        directory: &TreePath,
+        name: &[u8],
+        parent: &T::Directory,
+        depth: usize,
+    ) -> Result<bool, Ended> {
+        if let Some(known) = self.known_lead(directory) {
+            return Ok(known);
+        }
+        if depth >= self.depth_max() {
+            return Ok(false);
+        }
+        let held = self.inodes.len();
+        let found = self.look_ahead(directory, name, parent);
+        self.inodes.truncate(held);
+        let (target, complete) = found?;
+        let leads = target.is_some();
+        match target {
+            Some(target) => drop(self.leads.insert(directory.clone(), Lead::To(target))),
+            // A directory that cannot be read is met again, and counted, when its turn comes.
+            None if complete => drop(self.leads.insert(directory.clone(), Lead::Nowhere)),
+            None => {}
+        }
+        Ok(leads)
+    }
+
+    /// The first included path beneath `directory`, and whether all of it could be read.
+    fn look_ahead(
+        &mut self,
+        directory: &TreePath,
+        name: &[u8],
+        parent: &T::Directory,
+    ) -> Result<(Option<TreePath>, bool), Ended> {
+        let entered = self.tree.directory(parent, name);
+        let Ok(first) = entered.and_then(|held| self.enter(held, directory.clone(), false)) else {
+            return Ok((None, false));
+        };
+        let (mut frames, mut complete, mut target) = (vec![first], true, None);
+        while let Some(frame) = frames.last_mut().filter(|_| target.is_none()) {
+            self.ask()?;
+            let Some(slot) = frame.slots.get(frame.next) else {
+                self.leave(frame);
+                frames.pop();
+                continue;
+            };
+            frame.next += 1;
+            let path = frame.path.join(slot.name);
+            let kind = match slot.kind {
+                Some(kind) => kind,
+                None => match self.tree.stat(&frame.directory, slot.name) {
+                    Ok(meta) => meta.kind,
+                    Err(_) => continue,
+                },
+            };
+            match (slot.part, self.verdict(&path, kind, false)) {
+                (_, Verdict::Excluded) => {}
+                (_, Verdict::Included) => target = Some(path),
+                (Part::Contents, Verdict::Neither) if kind == FileType::Directory => {
+                    if self.inodes.len() >= self.depth_max() {
+                        continue;
+                    }
+                    let inner = self.tree.directory(&frame.directory, slot.name);
+                    match inner.and_then(|inner| self.enter(inner, path, false)) {
+                        Ok(inner) => frames.push(inner),
+                        Err(_) => complete = false,
+                    }
+                }
+                _ => {}
+            }
+        }
+        for frame in &frames {
+            self.name_count = self.name_count.saturating_sub(frame.slots.len());
+        }
+        Ok((target, complete))
+    }
+}
+
+/// A path beneath `root` as globs see it, without a leading `/`.
+pub(crate) fn relative<'a>(root: &TreePath, path: &'a TreePath) -> &'a [u8] {
+    let cut = if root.is_root() { 1 } else { root.as_bytes().len() + 1 };
+    path.as_bytes().get(cut..).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ops::ControlFlow;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{
+        budget::Unbounded,
+        memory::{MemoryTree, Trouble},
+    };
+
+    struct Ask {
+        depth: usize,
+        include: &'static [&'static str],
+        exclude: &'static [&'static str],
+        count_max: usize,
+        start_after: Option<&'static str>,
+    }
+
+    const ALL: Ask = Ask { depth: 64, include: &[], exclude: &[], count_max: 1_000, start_after: None };
+
+    fn plan(path: &str, ask: &Ask) -> ListPlan {
+        let owned = |globs: &[&str]| globs.iter().map(|&glob| glob.to_owned()).collect::<Vec<_>>();
+        ListPlan {
+            path: TreePath::parse(path.as_bytes()).unwrap(),
+            depth: ask.depth,
+            globs: GlobSet::new(&owned(ask.include), &owned(ask.exclude), &Limits::default()).unwrap(),
+            entry_count_max: ask.count_max,
+            include_revision: false,
+            start_after: ask.start_after.map(|path| TreePath::parse(path.as_bytes()).unwrap()),
+        }
+    }
+
+    fn list(tree: &MemoryTree, plan: &ListPlan) -> Result<(Vec<String>, ListEnd), Fault> {
+        let mut seen = Vec::new();
+        let end = run(tree, plan, Revisions::Never, &Limits::default(), &Unbounded, &mut |entry: Entry| {
+            seen.push(entry.path.to_string());
+            ControlFlow::Continue(())
+        })?;
+        assert_eq!(end.entries_sent, seen.len() as u64);
+        assert!(seen.is_sorted());
+        Ok((seen, end))
+    }
+
+    #[track_caller]
+    fn check(tree: &MemoryTree, path: &str, ask: &Ask, expect: &[&str]) -> ListEnd {
+        let (seen, end) = list(tree, &plan(path, ask)).unwrap();
+        assert_eq!(seen, expect);
+        end
+    }
+
+    fn tree() -> MemoryTree {
+        MemoryTree::default()
+            .file("/a/z", b"")
+            .file("/a.b", b"")
+            .file("/src/x/y.ts", b"")
+            .file("/src/x.py", b"")
+            .directory("/src/empty")
+            .file("/src.py", b"")
+            .file("/build/deep/o", b"")
+            .link("/link", "src")
+    }
+
+    #[test]
+    fn lists_in_the_order_of_whole_paths() {
+        check(&tree(), "/", &Ask { depth: 1, ..ALL }, &["/a", "/a.b", "/build", "/link", "/src", "/src.py"]);
+        check(
+            &tree(),
+            "/",
+            &Ask { depth: 2, exclude: &["build", "src"], ..ALL },
+            &["/a", "/a.b", "/a/z", "/link", "/src.py"],
+        );
+        check(&tree(), "/link", &Ask { depth: 1, ..ALL }, &["/link/empty", "/link/x", "/link/x.py"]);
+        check(&tree(), "/src", &ALL, &["/src/empty", "/src/x", "/src/x.py", "/src/x/y.ts"]);
+        assert!(matches!(list(&tree(), &plan("/a.b", &ALL)), Err(Fault::NotDirectory { .. })));
+        assert!(matches!(list(&tree(), &plan("/none", &ALL)), Err(Fault::NotFound { .. })));
+    }
+
+    #[test]
+    fn directories_that_lead_to_an_included_file_come_with_it() {
+        check(&tree(), "/", &Ask { include: &["*.py"], ..ALL }, &["/src", "/src.py", "/src/x.py"]);
+        check(&tree(), "/", &Ask { include: &["*.ts"], ..ALL }, &["/src", "/src/x", "/src/x/y.ts"]);
+        check(&tree(), "/", &Ask { include: &["*.ts"], depth: 2, ..ALL }, &[]);
+        check(&tree(), "/", &Ask { include: &["build"], ..ALL }, &["/build", "/build/deep", "/build/deep/o"]);
+        check(&tree(), "/", &Ask { include: &["build"], exclude: &["deep/"], ..ALL }, &["/build"]);
+        check(&tree(), "/", &Ask { include: &["*.ts"], exclude: &["x"], ..ALL }, &[]);
+    }
+
+    #[test]
+    fn met_exactly_is_not_truncated() {
+        let end =
+            check(&tree(), "/src", &Ask { count_max: 4, ..ALL }, &["/src/empty", "/src/x", "/src/x.py", "/src/x/y.ts"]);
+        assert_eq!(end.stop, None);
+        let end = check(&tree(), "/src", &Ask { count_max: 3, ..ALL }, &["/src/empty", "/src/x", "/src/x.py"]);
+        assert_eq!(end.stop, Some(Stop::Entries));
+    }
+
+    #[test]
+    fn unreadable_directories_are_counted() {
+        let tree = tree().trouble("/src", Trouble::Denied);
+        let end = check(
+            &tree,
+            "/",
+            &Ask { depth: 3, exclude: &["build"], ..ALL },
+            &["/a", "/a.b", "/a/z", "/link", "/src", "/src.py"],
+        );
+        assert_eq!(end.unreadable, 1);
+        let end = check(&tree, "/", &Ask { include: &["*.ts"], ..ALL }, &[]);
+        assert_eq!(end.unreadable, 1);
+        assert!(matches!(list(&tree, &plan("/src", &ALL)), Err(Fault::PermissionDenied { .. })));
+    }
+
+    #[test]
+    fn a_directory_within_itself_ends() {
+        let tree = MemoryTree::default().file("/a/b/f", b"").alias("/a/b/c", "/a");
+        let end = check(&tree, "/", &ALL, &["/a", "/a/b", "/a/b/c", "/a/b/f"]);
+        assert_eq!(end.unreadable, 1);
+    }
+
+    proptest! {
+        #[test]
+        fn pages_of_a_listing_are_the_sorted_model(
+            paths in proptest::collection::btree_set("(/[ab.!0]{1,2}){1,4}", 1..24),
+            depth in 1_usize..5,
+            page in 1_usize..5,
+            hidden in any::<bool>(),
+            include in any::<bool>(),
+        ) {
+            // A path that others run through is a directory.
+            let mut tree = MemoryTree::default();
+            let mut model = std::collections::BTreeSet::new();
+            let sound = |path: &str| path.split('/').all(|name| !matches!(name, "." | ".."));
+            let paths: Vec<_> = paths.iter().filter(|path| sound(path)).collect();
+            for path in &paths {
+                if !paths.iter().any(|other| other.starts_with(&format!("{path}/"))) {
+                    tree = tree.file(path, b"");
+                    let path = TreePath::parse(path.as_bytes()).unwrap();
+                    let wanted = !include || path.components().any(|name| name.ends_with(b"0"));
+                    let count = path.components().count();
+                    for cut in 1..=count.min(depth) {
+                        let part: Vec<u8> = path.components().take(cut).flat_map(|name| [b"/", name].concat()).collect();
+                        let beneath = |place: usize| path.components().take(place).any(|name| name.ends_with(b"0"));
+                        // With an include: itself, beneath a match, or on the way to one within the depth.
+                        if !include || (wanted && (beneath(cut) || beneath(count.min(depth)))) {
+                            model.insert(String::from_utf8(part).unwrap());
+                        }
+                    }
+                }
+            }
+            if paths.is_empty() { return Ok(()); }
+            if hidden { tree = tree.kinds_hidden(); }
+            let mut ask = plan("/", &Ask { depth, count_max: page, include: if include { &["*0"] } else { &[] }, ..ALL });
+            let mut seen = Vec::new();
+            loop {
+                let (more, end) = list(&tree, &ask).unwrap();
+                seen.extend(more);
+                if end.stop.is_none() { break; }
+                prop_assert_eq!(end.entries_sent, page as u64);
+                ask.start_after = seen.last().map(|path| TreePath::parse(path.as_bytes()).unwrap());
+            }
+            prop_assert_eq!(seen, model.into_iter().collect::<Vec<_>>());
+        }
+    }
 }

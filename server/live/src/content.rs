@@ -80,6 +80,8 @@ impl Inner {
         }
         match self.tree.open(&place.parent, &place.name) {
             Err(TreeError::NotFound) => Ok(None),
+            // Its directory is inside: what lies behind a mount is the name itself.
+            Err(TreeError::Outside) => Err(Fault::MountPoint { path: path.clone() }),
             Err(error) => Err(at_name(error)),
             Ok((file, meta)) => {
                 let stat = fs::fstat(file.file()).map_err(|errno| fault(path, errno))?;

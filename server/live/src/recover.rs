@@ -8,12 +8,9 @@
 //! | a replacement: the name is what was staged, the staging name neither that nor the base | displaced something newer: exchanged back, unless the name was written to since |
 //! | a create: the staging name is gone | done, and the name has been replaced or removed since |
 //! | a removal: the name still is what was to go | it never happened |
-//! | a move: the new name is what was to be moved | done |
+//! | a move: the new name is what was to be moved | done; where the old name is it too, that goes |
 //!
 //! The name is asked before the staging name. Whatever it finds, it can be cut off and begun again.
-//!
-//! A rename between two directories can be half durable: on btrfs a power cut between the flushes of the two leaves the
-//! file under both names. Then it happened, and the name that it had before goes.
 
 use std::{io, ops::ControlFlow, os::fd::AsFd, sync::Arc};
 
@@ -59,16 +56,16 @@ pub(crate) fn settle(tree: &LiveTree, state: &State, intent: &Intent) -> io::Res
             _ if target != Some(intent.inode) => staged == Some(*base_inode),
             None => true,
             Some(inode) if inode == *base_inode => true,
-            // Half of the exchange: what was displaced is gone already, and ours is to be deleted under the staging name.
-            Some(inode) if inode == intent.inode => true,
             // One that exchanges by renaming has no second name left; anything else was displaced, and is newer.
             Some(_) => !give_back(state, parent.as_ref(), intent)?,
         },
         Action::Create => target == Some(intent.inode) || staged.is_none(),
         Action::Remove => match staged {
             Some(inode) if inode == intent.inode => {
-                remove_other_name(parent.as_ref(), target, intent)?;
-                true
+                target != Some(intent.inode) || forget_name(parent.as_ref(), &intent.name)? || {
+                    keep(state, &intent.stage)?;
+                    false
+                }
             }
             Some(_) => {
                 return_removed(state, parent.as_ref(), intent)?;
@@ -79,10 +76,10 @@ pub(crate) fn settle(tree: &LiveTree, state: &State, intent: &Intent) -> io::Res
         Action::RemoveEmpty => target != Some(intent.inode),
         Action::Move { new_parent, new_name } => {
             let new_parent = open_directory(tree, new_parent)?;
-            let moved = inode_at(new_parent.as_ref(), new_name)? == Some(intent.inode);
+            let moved = inode_at(new_parent.as_ref(), new_name)? == Some(intent.inode)
+                && (target != Some(intent.inode) || forget_name(parent.as_ref(), &intent.name)?);
             if let (true, Some(new_parent)) = (moved, &new_parent) {
                 fs::fsync(new_parent)?;
-                remove_other_name(parent.as_ref(), target, intent)?;
             }
             moved
         }
@@ -135,12 +132,13 @@ fn give_back(state: &State, parent: Option<&LiveDirectory>, intent: &Intent) -> 
     Ok(false)
 }
 
-/// Ends half of a rename: takes away the name that the file had before, where it still has it beside its new one. No other
-/// name of that inode can have come there, since nobody has heard yet that it was renamed. A directory has but one name.
-fn remove_other_name(parent: Option<&LiveDirectory>, target: Option<u64>, intent: &Intent) -> io::Result<()> {
-    let Some(parent) = parent.filter(|_| target == Some(intent.inode)) else { return Ok(()) };
-    match fs::unlinkat(parent, intent.name.as_slice(), AtFlags::empty()) {
-        Ok(()) | Err(Errno::NOENT | Errno::ISDIR) => Ok(()),
+/// A file system may have made durable that a name was given and not that another was taken (btrfs does, where only the new
+/// directory was flushed): then the second name of the file goes. Whether it did: a directory cannot have two.
+fn forget_name(parent: Option<&LiveDirectory>, name: &[u8]) -> io::Result<bool> {
+    let Some(parent) = parent else { return Ok(true) };
+    match fs::unlinkat(parent, name, AtFlags::empty()) {
+        Ok(()) | Err(Errno::NOENT) => Ok(true),
+        Err(Errno::ISDIR | Errno::PERM) => Ok(false),
         Err(errno) => Err(errno.into()),
     }
 }

@@ -76,7 +76,11 @@ impl Inner {
 
     fn doomed(&self, plan: &RemovePlan, place: &Place) -> Result<Doomed, Fault> {
         let path = &plan.path;
-        let failed = |error| at_component(&self.tree, path, path, error, &self.limits.files);
+        let failed = |error| match error {
+            // Its directory is inside: what lies behind a mount is the name itself.
+            TreeError::Outside => Fault::MountPoint { path: path.clone() },
+            error => at_component(&self.tree, path, path, error, &self.limits.files),
+        };
         let meta = self.tree.stat(&place.parent, &place.name).map_err(failed)?;
         let asked = matches!(plan.expected, Expected::Revision(_));
         if meta.kind != FileType::Regular && asked {

@@ -98,7 +98,11 @@ impl Inner {
 
     fn source(&self, plan: &MovePlan, from: &Place) -> Result<Source, Fault> {
         let path = &plan.path;
-        let failed = |error| at_component(&self.tree, path, path, error, &self.limits.files);
+        let failed = |error| match error {
+            // Its directory is inside: what lies behind a mount is the name itself.
+            TreeError::Outside => Fault::MountPoint { path: path.clone() },
+            error => at_component(&self.tree, path, path, error, &self.limits.files),
+        };
         let meta = self.tree.stat(&from.parent, &from.name).map_err(failed)?;
         let Expected::Revision(expected) = plan.expected else {
             let identity = identity_at(&from.parent, &from.name).map_err(|errno| fault(path, errno))?;
@@ -179,7 +183,8 @@ impl Inner {
             }
         }
         state.steps.pass("P5")?;
-        if fs::fsync(&made.innermost).is_err() || fs::fsync(&from.parent).is_err() {
+        // The old directory first: btrfs then makes the whole rename durable, and never only the new name.
+        if fs::fsync(&from.parent).is_err() || fs::fsync(&made.innermost).is_err() {
             return Err(changing.outcome_unknown(path));
         }
         state.steps.pass("P6")?;

@@ -6,16 +6,32 @@
 //!      plan (path-ordered walk, threads, early stop) ──► scan (bytes → matches and context) ──► sink
 //! ```
 
+mod file;
 pub mod globs;
+mod held;
 pub mod pattern;
+mod plan;
+mod re2;
+mod scan;
+mod size;
+mod steady;
 
+use std::sync::atomic::AtomicBool;
+
+use self::{
+    file::{Outcome, Scratch, Search, Step},
+    held::HeldCount,
+    plan::Schedule,
+};
 use crate::{
     budget::{Budget, Sink},
     error::Fault,
     limits::Limits,
     list::Stop,
+    meta::FileType,
     path::TreePath,
     tree::Tree,
+    walk::{self, LastLink, Node},
 };
 
 /// A Search whose shape was found sound.
@@ -100,6 +116,66 @@ pub fn run<T: Tree>(
     budget: &dyn Budget,
     sink: &mut dyn Sink<Match>,
 ) -> Result<SearchEnd, Fault> {
-    let _ = (tree, plan, limits, budget, sink);
-    Err(Fault::Internal("not built yet"))
+    let found = walk::resolve(tree, &plan.path, LastLink::Keep, limits)?;
+    let search = |root, root_path| Search {
+        tree,
+        plan,
+        limits,
+        budget,
+        root,
+        root_path,
+        held_count: HeldCount::default(),
+        is_over: AtomicBool::new(false),
+    };
+    let mut scratch = Scratch::new(plan);
+    let fault = |error| Fault::at(&plan.path, error);
+    let (root, first_file) = match found.node {
+        Node::Held(directory) => (directory, None),
+        Node::Named { parent, name, meta } => match meta.kind {
+            FileType::Directory => (tree.directory(&parent, &name).map_err(fault)?, None),
+            FileType::Symlink => return Err(refuse_link(tree, plan, limits)),
+            _ => {
+                let opened = tree.open(&parent, &name).map_err(fault)?;
+                (parent, Some(opened))
+            }
+        },
+    };
+    let search = search(root, found.path);
+    let (first, thread_count) = match first_file {
+        _ if search.is_kernel(&search.root_path) => {
+            let skipped = Skipped { special: 1, ..Skipped::default() };
+            (Outcome { steps: vec![Step { skipped, ..Step::default() }], ..Outcome::new() }, 1)
+        }
+        None => (search.begin(&mut scratch)?, limits.search_thread_count.max(1)),
+        Some((file, meta)) => {
+            // What could not be read of it is no file that was skipped on the way.
+            let (mut outcome, mut step) = (Outcome::new(), Step::default());
+            search
+                .scan_file(&file, &meta, &|| Some(plan.path.clone()), &mut scratch, &mut step, &mut outcome)
+                .map_err(fault)?;
+            outcome.steps.push(step);
+            (outcome, 1)
+        }
+    };
+    let end = Schedule::new(&search, first).run(thread_count, &mut scratch, sink)?;
+    tree.verify().map_err(fault)?;
+    Ok(end)
 }
+
+/// The refusal of a search at a link, which says where to search instead.
+fn refuse_link<T: Tree>(tree: &T, plan: &SearchPlan, limits: &Limits) -> Fault {
+    let resolved = walk::resolve(tree, &plan.path, LastLink::Follow, limits).ok().map(|found| found.path);
+    Fault::Symlink { path: plan.path.clone(), link: plan.path.clone(), resolved }
+}
+
+impl Skipped {
+    fn add(&mut self, other: Self) {
+        self.binary += other.binary;
+        self.too_large += other.too_large;
+        self.special += other.special;
+        self.unreadable += other.unreadable;
+    }
+}
+
+#[cfg(test)]
+mod tests;

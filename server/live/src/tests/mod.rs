@@ -1,6 +1,7 @@
 //! Whole changes on real directories.
 
 mod crash;
+mod failures;
 mod keys;
 mod refusals;
 mod verbs;
@@ -105,7 +106,10 @@ pub(super) fn refused<T: std::fmt::Debug>(result: Result<T, Fault>, expect: &str
 
 impl World {
     pub(super) fn new() -> Self {
-        let place = tempfile::tempdir().unwrap();
+        Self::in_directory(tempfile::tempdir().unwrap())
+    }
+
+    pub(super) fn in_directory(place: tempfile::TempDir) -> Self {
         std::fs::create_dir(place.path().join("root")).unwrap();
         std::fs::DirBuilder::new().mode(0o700).create(place.path().join("state")).unwrap();
         let mut world = Self { place, workspace: None };

@@ -1,0 +1,1 @@
+"""Generated and private: these names may change with any release. Use what `dormouse` exports."""

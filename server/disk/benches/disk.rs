@@ -1,0 +1,374 @@
+//! The disk reader beside the kernel, `rust-fs-ext4` and `debugfs`, in one run, page cache warm: `cargo bench -p
+//! dormouse-disk`. Needs root for the loop mounts, e2fsprogs, and about 4 GiB under the temporary directory.
+//!
+//! Times alone prove nothing on a shared machine: every figure is a ratio, ours ÷ theirs, of rounds that alternate, and
+//! the median over the rounds is printed with its least and most. Every reader sums every byte, and all sums must agree.
+//!
+//! `DORMOUSE_BENCH_FILES` (50,000) and `DORMOUSE_BENCH_ROUNDS` (5) make it smaller.
+
+use std::{
+    fs::{self, File},
+    io::Read as _,
+    ops::ControlFlow,
+    os::unix::{ffi::OsStrExt as _, fs::MetadataExt as _},
+    path::{Path, PathBuf},
+    process::Command,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use dormouse_disk::{DiskLimits, DiskSpec, Format, Layer, Unsealed, Volume};
+use dormouse_files::{
+    budget::Unbounded,
+    limits::Limits,
+    meta::FileType,
+    path::TreePath,
+    stat::{self, Revisions, StatPlan},
+    tree::{Name, Tree},
+};
+
+/// What a reader saw: files, bytes, and the sum of all bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Seen {
+    files: u64,
+    bytes: u64,
+    sum: u64,
+}
+
+impl Seen {
+    fn add(&mut self, piece: &[u8]) {
+        self.bytes += piece.len() as u64;
+        self.sum = self.sum.wrapping_add(piece.iter().map(|&byte| u64::from(byte)).sum::<u64>());
+    }
+}
+
+fn number(variable: &str, default: usize) -> usize {
+    std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+}
+
+fn main() {
+    let files = number("DORMOUSE_BENCH_FILES", 50_000);
+    let rounds = number("DORMOUSE_BENCH_ROUNDS", 5);
+    let directory = std::env::temp_dir().join(format!("dormouse-bench-{}", std::process::id()));
+    fs::create_dir_all(&directory).expect("a place for the image");
+    let image = directory.join("disk.img");
+    let paths = make(&directory, &image, files);
+    let bench = Bench { image: image.clone(), mount: directory.join("mnt"), paths, rounds };
+    fs::create_dir_all(&bench.mount).expect("a mount point");
+    bench.run();
+    fs::remove_dir_all(&directory).expect("the bench cleans up");
+}
+
+/// Makes a tree of about 20 KiB a file, and its image with hashed directories; gives the paths of all files.
+fn make(directory: &Path, image: &Path, files: usize) -> Vec<TreePath> {
+    let tree = directory.join("tree");
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut next = move || {
+        // xorshift64 (Marsaglia, 2003)
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state
+    };
+    let pool: Vec<u8> = (0..(4 << 20)).map(|_| b' ' + (next() % 95) as u8).collect();
+    let mut paths = Vec::with_capacity(files);
+    for index in 0..files {
+        let folder = format!("part-{:02}/package-{:03}", index / 2_500, index / 50);
+        let path = format!("{folder}/module_{index:06}.rs");
+        fs::create_dir_all(tree.join(&folder)).expect("a folder");
+        let length = match next() % 100 {
+            0..40 => next() % 4_096,
+            40..90 => next() % 24_576,
+            90..99 => next() % 98_304,
+            _ => next() % 1_048_576,
+        } as usize;
+        let begin = next() as usize % (pool.len() - length);
+        fs::write(tree.join(&path), &pool[begin..begin + length]).expect("a file");
+        paths.push(TreePath::parse(format!("/{path}").as_bytes()).expect("a path"));
+    }
+    let size = format!("{}M", 512 + files * 26 / 1_024);
+    run(Command::new("mke2fs").args(["-q", "-F", "-t", "ext4", "-d"]).arg(&tree).arg(image).arg(size), &[0]);
+    run(Command::new("e2fsck").args(["-fyD"]).arg(image), &[0, 1]);
+    fs::remove_dir_all(&tree).expect("the tree is not needed any more");
+    paths
+}
+
+fn run(command: &mut Command, codes: &[i32]) -> Vec<u8> {
+    let path = format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default());
+    let output = command.env("PATH", path).output().expect("the tool starts");
+    let code = output.status.code();
+    assert!(code.is_some_and(|code| codes.contains(&code)), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    output.stdout
+}
+
+struct Bench {
+    image: PathBuf,
+    mount: PathBuf,
+    paths: Vec<TreePath>,
+    rounds: usize,
+}
+
+impl Bench {
+    fn volume(&self) -> Volume {
+        let layers = vec![Layer { path: self.image.clone(), format: Format::Raw }];
+        let spec = DiskSpec { layers, partition: None };
+        Volume::open(&spec, Unsealed::Never, &DiskLimits::default()).expect("the image opens")
+    }
+
+    fn mount(&self) {
+        run(Command::new("mount").args(["-o", "loop,ro"]).arg(&self.image).arg(&self.mount), &[0]);
+    }
+
+    fn unmount(&self) {
+        run(Command::new("umount").arg(&self.mount), &[0]);
+    }
+
+    fn run(&self) {
+        let truth = {
+            self.mount();
+            let truth = kernel_read(&self.mount);
+            self.unmount();
+            truth
+        };
+        println!("{} files, {:.2} GB, {} rounds; ours ÷ theirs, median (least-most)", truth.files, truth.bytes as f64 / 1e9, self.rounds);
+        self.read_everything(truth);
+        self.stat_at_random();
+        self.first_byte();
+        self.memory(truth);
+    }
+
+    fn read_everything(&self, truth: Seen) {
+        let mut rows = Rows::new("read everything", &["fresh loop mount + read", "second pass over the mount", "rust-fs-ext4"]);
+        let volume = self.volume();
+        for _ in 0..self.rounds {
+            let ours = time(|| assert_eq!(tree_read(&volume), truth));
+            let fresh = time(|| {
+                self.mount();
+                assert_eq!(kernel_read(&self.mount), truth);
+            });
+            let second = time(|| assert_eq!(kernel_read(&self.mount), truth));
+            self.unmount();
+            let theirs = time(|| assert_eq!(crate_read(&self.image), truth));
+            rows.add(ours, &[fresh, second, theirs]);
+        }
+        rows.print();
+    }
+
+    fn stat_at_random(&self) {
+        let mut rows = Rows::new("20,000 random stats by path", &["fresh loop mount", "warm dcache"]);
+        let volume = self.volume();
+        let mut state = 7_usize;
+        let picks: Vec<&TreePath> = (0..20_000)
+            .map(|_| {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                &self.paths[(state >> 33) % self.paths.len()]
+            })
+            .collect();
+        let limits = Limits::default();
+        for _ in 0..self.rounds {
+            let ours = time(|| {
+                let mut sizes = 0;
+                for path in &picks {
+                    let plan = StatPlan { path: (*path).clone(), include_revision: false };
+                    let entry = stat::run(&volume, &plan, Revisions::Never, &limits, &Unbounded).expect("it is there");
+                    sizes += entry.meta.size_bytes;
+                }
+                assert!(sizes > 0);
+            });
+            let kernel = || {
+                let mut sizes = 0;
+                for path in &picks {
+                    let relative = std::ffi::OsStr::from_bytes(&path.as_bytes()[1..]);
+                    sizes += fs::symlink_metadata(self.mount.join(relative)).expect("it is there").size();
+                }
+                assert!(sizes > 0);
+            };
+            let fresh = time(|| {
+                self.mount();
+                kernel();
+            });
+            let warm = time(kernel);
+            self.unmount();
+            rows.add(ours, &[fresh, warm]);
+        }
+        rows.print();
+    }
+
+    fn first_byte(&self) {
+        let mut rows = Rows::new("cold open to first byte", &["loop mount", "debugfs"]);
+        let path = &self.paths[self.paths.len() / 2];
+        let relative = std::ffi::OsStr::from_bytes(&path.as_bytes()[1..]);
+        for _ in 0..self.rounds * 4 {
+            let ours = time(|| {
+                let volume = self.volume();
+                let mut directory = volume.root().expect("a root");
+                let names: Vec<&[u8]> = path.components().collect();
+                for name in &names[..names.len() - 1] {
+                    directory = volume.directory(&directory, name).expect("a directory");
+                }
+                let (file, _) = volume.open(&directory, names[names.len() - 1]).expect("a file");
+                let mut byte = [0];
+                volume.read_at(&file, 0, &mut byte).expect("a byte");
+            });
+            let mounted = time(|| {
+                self.mount();
+                let mut byte = [0];
+                let _ = File::open(self.mount.join(relative)).and_then(|mut file| file.read(&mut byte)).expect("a byte");
+            });
+            self.unmount();
+            let request = format!("cat {path}");
+            let debugfs = time(|| {
+                run(Command::new("debugfs").arg("-R").arg(&request).arg(&self.image), &[0]);
+            });
+            rows.add(ours, &[mounted, debugfs]);
+        }
+        rows.print();
+    }
+
+    fn memory(&self, truth: Seen) {
+        let before = anonymous_kilobytes();
+        let volume = self.volume();
+        assert_eq!(tree_read(&volume), truth);
+        let grown = anonymous_kilobytes().saturating_sub(before);
+        println!("growth of anonymous memory while all of it is read: {:.1} MiB", grown as f64 / 1_024.0);
+    }
+}
+
+fn time(work: impl FnOnce()) -> Duration {
+    let begin = Instant::now();
+    work();
+    begin.elapsed()
+}
+
+/// `RssAnon` of this process (proc_pid_status(5)), in KiB.
+fn anonymous_kilobytes() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").expect("the kernel tells");
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).expect("RssAnon is told");
+    line.trim().trim_end_matches(" kB").parse().expect("a number")
+}
+
+/// Rounds of one comparison.
+struct Rows {
+    what: &'static str,
+    against: &'static [&'static str],
+    ratios: Vec<Vec<f64>>,
+    ours: Vec<Duration>,
+}
+
+impl Rows {
+    fn new(what: &'static str, against: &'static [&'static str]) -> Self {
+        Self { what, against, ratios: vec![Vec::new(); against.len()], ours: Vec::new() }
+    }
+
+    fn add(&mut self, ours: Duration, theirs: &[Duration]) {
+        self.ours.push(ours);
+        for (ratios, other) in self.ratios.iter_mut().zip(theirs) {
+            ratios.push(ours.as_secs_f64() / other.as_secs_f64());
+        }
+    }
+
+    fn print(&mut self) {
+        self.ours.sort();
+        println!("{} (ours: {:.3} ms)", self.what, self.ours[self.ours.len() / 2].as_secs_f64() * 1e3);
+        for (name, ratios) in self.against.iter().zip(&mut self.ratios) {
+            ratios.sort_by(f64::total_cmp);
+            let (least, most) = (ratios[0], ratios[ratios.len() - 1]);
+            println!("  ÷ {name}: {:.3} ({least:.3}-{most:.3})", ratios[ratios.len() / 2]);
+        }
+    }
+}
+
+/// Reads a whole tree by one thread: each directory listed, each file opened and summed.
+fn tree_read<T: Tree>(tree: &T) -> Seen {
+    let mut seen = Seen::default();
+    let mut buffer = vec![0; 256 << 10];
+    let mut waiting = vec![tree.root().expect("a root")];
+    while let Some(directory) = waiting.pop() {
+        let mut names = Vec::new();
+        tree.names(&directory, &mut |name: Name<'_>| {
+            names.push((name.bytes.to_vec(), name.kind));
+            ControlFlow::Continue(())
+        })
+        .expect("a directory lists");
+        for (name, kind) in names {
+            match kind.unwrap_or_else(|| tree.stat(&directory, &name).expect("it is there").kind) {
+                FileType::Directory => waiting.push(tree.directory(&directory, &name).expect("a directory")),
+                FileType::Regular => {
+                    let (file, meta) = tree.open(&directory, &name).expect("a file opens");
+                    seen.files += 1;
+                    let mut offset = 0;
+                    while offset < meta.size_bytes {
+                        if let Some(lent) = tree.lend(&file, offset, 1 << 20).expect("it lends or not") {
+                            seen.add(lent);
+                            offset += lent.len() as u64;
+                            continue;
+                        }
+                        let count = tree.read_at(&file, offset, &mut buffer).expect("a file reads");
+                        assert!(count > 0, "a file does not end before its size");
+                        seen.add(&buffer[..count]);
+                        offset += count as u64;
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+    seen
+}
+
+fn kernel_read(root: &Path) -> Seen {
+    let mut seen = Seen::default();
+    let mut buffer = vec![0; 256 << 10];
+    let mut waiting = vec![root.to_owned()];
+    while let Some(directory) = waiting.pop() {
+        for entry in fs::read_dir(&directory).expect("a directory lists") {
+            let entry = entry.expect("an entry");
+            let kind = entry.file_type().expect("a type");
+            if kind.is_dir() {
+                waiting.push(entry.path());
+            } else if kind.is_file() {
+                seen.files += 1;
+                let mut file = File::open(entry.path()).expect("a file opens");
+                loop {
+                    let count = file.read(&mut buffer).expect("a file reads");
+                    if count == 0 {
+                        break;
+                    }
+                    seen.add(&buffer[..count]);
+                }
+            }
+        }
+    }
+    seen
+}
+
+/// By inode, as the crate reads fastest.
+fn crate_read(image: &Path) -> Seen {
+    use fs_ext4::{block_io::FileDevice, fs::Filesystem};
+    let device = FileDevice::open(image.to_str().expect("a path of text")).expect("the image opens");
+    let volume = Filesystem::mount(Arc::new(device)).expect("the image mounts");
+    let mut seen = Seen::default();
+    let mut buffer = vec![0; 256 << 10];
+    let mut waiting = vec![2_u32];
+    while let Some(directory) = waiting.pop() {
+        for entry in volume.read_dir_ino(directory).expect("a directory lists") {
+            if entry.name == b"." || entry.name == b".." {
+                continue;
+            }
+            let inode = volume.stat_ino(entry.inode).expect("an inode");
+            if FileType::from_mode(u32::from(inode.mode)) == Some(FileType::Directory) {
+                waiting.push(entry.inode);
+            } else if FileType::from_mode(u32::from(inode.mode)) == Some(FileType::Regular) {
+                seen.files += 1;
+                let mut offset = 0;
+                while offset < inode.size {
+                    let count = volume.read_ino(entry.inode, offset, &mut buffer).expect("a file reads");
+                    assert!(count > 0, "a file does not end before its size");
+                    seen.add(&buffer[..count]);
+                    offset += count as u64;
+                }
+            }
+        }
+    }
+    seen
+}

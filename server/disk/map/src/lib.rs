@@ -1,0 +1,73 @@
+//! A private clone of a disk image, mapped into memory.
+//!
+//! A mapped file that somebody truncates kills its reader with SIGBUS, and one that somebody writes changes under a shared
+//! slice. So only a clone of our own is ever mapped: a file without a name, made here by FICLONE (ioctl_ficlone(2)), which
+//! shares the image's blocks and none of its fate. File systems that cannot clone (ext4, tmpfs) answer `EOPNOTSUPP` or
+//! `EINVAL`, and their images are read with pread(2) instead.
+//!
+//! This package holds the one unsafe call that mapping needs, and its proof.
+
+use std::{fs::File, io, ops::Deref, path::Path};
+
+use rustix::fs::{Mode, OFlags};
+
+/// The bytes of an image as they were when it was cloned.
+pub struct MappedClone {
+    map: memmap2::Mmap,
+}
+
+impl MappedClone {
+    /// Clones `image` into a file without a name in `directory`, which lies on the same file system, and maps it.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP`, `EINVAL` or `EXDEV` where the file system cannot clone, and what the system says.
+    pub fn of(image: &File, directory: &Path) -> io::Result<Self> {
+        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC | OFlags::EXCL;
+        let clone = File::from(rustix::fs::open(directory, flags, Mode::RUSR | Mode::WUSR)?);
+        rustix::fs::ioctl_ficlone(&clone, image)?;
+        // SAFETY: the memory stays valid and unchanged for as long as the map lives. The file has no name and, by O_EXCL,
+        // can never be given one (open(2)); its only descriptor is `clone`, which nobody else has and which is closed at the
+        // end of this function, before any byte is lent. So nobody can truncate it (no SIGBUS) or write it (no shared slice
+        // that changes). A process that may open /proc/PID/fd of this one during this call is as trusted as this one. A write
+        // to the image does not reach the clone: FICLONE shares blocks copy-on-write.
+        #[allow(unsafe_code, reason = "the one call that this package is for; proof above")]
+        let map = unsafe { memmap2::Mmap::map(&clone)? };
+        Ok(Self { map })
+    }
+}
+
+impl Deref for MappedClone {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.map
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    /// A directory on a file system that can clone is not always at hand: elsewhere the refusal is what is tested.
+    #[test]
+    fn a_clone_keeps_the_bytes_or_is_refused() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let path = directory.path().join("image");
+        fs::write(&path, [7; 8_192]).expect("an image");
+        let image = File::open(&path).expect("the image opens");
+        match MappedClone::of(&image, directory.path()) {
+            Ok(clone) => {
+                fs::write(&path, b"another").expect("the image changes");
+                assert_eq!(&clone[..], [7; 8_192]);
+            }
+            Err(error) => {
+                let code = error.raw_os_error().map(rustix::io::Errno::from_raw_os_error);
+                let refusals = [rustix::io::Errno::OPNOTSUPP, rustix::io::Errno::INVAL, rustix::io::Errno::XDEV];
+                assert!(code.is_some_and(|code| refusals.contains(&code)), "{error}");
+            }
+        }
+        assert_eq!(fs::read_dir(directory.path()).expect("it lists").count(), 1, "no name is left");
+    }
+}

@@ -1,0 +1,323 @@
+//! Directories as lists of names.
+//!
+//! Source: the kernel's `Documentation/filesystems/ext4/directory.rst`.
+
+use std::{ops::ControlFlow, sync::Arc};
+
+use dormouse_files::{
+    meta::FileType,
+    tree::{Name, TreeError},
+};
+
+use super::{
+    Ext4,
+    blocks::{Block, Role},
+    checksum::crc32c,
+    fields::{le16, le32, u8_at},
+    htree::{self, Answer},
+    inline,
+    inode::{Inode, flag},
+    superblock::{compat, incompat},
+};
+
+/// Bytes before an entry's name.
+const HEAD_BYTES: usize = 8;
+/// Bytes of the checksum that ends a block of names.
+const TAIL_BYTES: usize = 12;
+
+/// What is done with each block of names.
+type BlockPass<'a> = dyn FnMut(&[u8]) -> Result<ControlFlow<()>, TreeError> + 'a;
+
+/// One name and where it leads.
+#[derive(Clone, Copy)]
+pub(crate) struct Entry<'a> {
+    pub(crate) inode: u32,
+    pub(crate) kind: Option<FileType>,
+    pub(crate) name: &'a [u8],
+}
+
+fn kind(code: u8) -> Option<FileType> {
+    Some(match code {
+        1 => FileType::Regular,
+        2 => FileType::Directory,
+        3 => FileType::CharacterDevice,
+        4 => FileType::BlockDevice,
+        5 => FileType::Fifo,
+        6 => FileType::Socket,
+        7 => FileType::Symlink,
+        _ => return None,
+    })
+}
+
+/// The length of an entry; a block of 64k holds entries longer than 16 bits say.
+pub(super) fn entry_bytes(length: u16, block_bytes: usize) -> usize {
+    match usize::from(length) {
+        0 | 65_535 if block_bytes >= 65_536 => block_bytes,
+        plain if block_bytes < 65_536 => plain,
+        long => long & 65_532 | (long & 3) << 16,
+    }
+}
+
+/// The entries of one block, or of inline content, the unused ones too (their inode is 0). Ends at the first fault.
+pub(crate) struct Entries<'a> {
+    bytes: &'a [u8],
+    at: usize,
+    block_bytes: usize,
+    typed: bool,
+    inode_count: u32,
+}
+
+impl<'a> Entries<'a> {
+    pub(crate) fn new(file_system: &Ext4, bytes: &'a [u8]) -> Self {
+        Self {
+            bytes,
+            at: 0,
+            block_bytes: file_system.superblock.block_bytes as usize,
+            typed: file_system.superblock.has_incompat(incompat::FILETYPE),
+            inode_count: file_system.superblock.inode_count,
+        }
+    }
+
+    fn entry(&self) -> Result<(Entry<'a>, usize), &'static str> {
+        let bytes = self.bytes.get(self.at..).unwrap_or_default();
+        let length = entry_bytes(le16(bytes, 4), self.block_bytes);
+        // Names are no longer than 255 bytes, so even where the type is not kept the high byte of the length is not one.
+        let name_bytes = usize::from(u8_at(bytes, 6));
+        if length < HEAD_BYTES + 4 || !length.is_multiple_of(4) || length > bytes.len() {
+            return Err("directory: entry length");
+        }
+        let name = bytes.get(HEAD_BYTES..HEAD_BYTES + name_bytes);
+        let name = name.filter(|_| HEAD_BYTES + name_bytes <= length).ok_or("directory: name length")?;
+        let inode = le32(bytes, 0);
+        if inode > self.inode_count {
+            return Err("directory: a name leads past the last inode");
+        }
+        let kind = if self.typed { kind(u8_at(bytes, 7)) } else { None };
+        Ok((Entry { inode, kind, name }, self.at + length))
+    }
+}
+
+impl<'a> Iterator for Entries<'a> {
+    type Item = Result<Entry<'a>, &'static str>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        // What is left over at the end of inline content may be too short for an entry.
+        if self.at + HEAD_BYTES > self.bytes.len() {
+            return None;
+        }
+        match self.entry() {
+            Ok((entry, next)) => {
+                self.at = next;
+                Some(Ok(entry))
+            }
+            Err(fault) => {
+                self.at = self.bytes.len();
+                Some(Err(fault))
+            }
+        }
+    }
+}
+
+/// Whether a name is one that a path can hold.
+fn is_sound(name: &[u8]) -> bool {
+    (1..=255).contains(&name.len()) && !name.iter().any(|&byte| byte == b'/' || byte == 0)
+}
+
+fn is_dots(name: &[u8]) -> bool {
+    name == b"." || name == b".."
+}
+
+impl Ext4 {
+    /// A directory that a name leads to, or the root: an inode that must be one.
+    pub(crate) fn directory_inode(&self, number: u32) -> Result<Inode, TreeError> {
+        let inode = self.named_inode(number)?;
+        match inode.kind {
+            FileType::Directory => Ok(inode),
+            other => Err(TreeError::NotDirectory(other)),
+        }
+    }
+
+    /// What a directory's `..` leads to.
+    pub(crate) fn parent_of(&self, inode: &Inode) -> Result<u32, TreeError> {
+        if inode.has(flag::INLINE_DATA) {
+            return Ok(le32(&inode.map, 0));
+        }
+        let Some(block) = self.directory_block(inode, 0)? else {
+            return Err(inode.corrupt("directory: no first block"));
+        };
+        let mut entries = Entries::new(self, block.bytes());
+        match (entries.next(), entries.next()) {
+            (Some(Ok(own)), Some(Ok(parent))) if own.name == b"." && parent.name == b".." => Ok(parent.inode),
+            _ => Err(inode.corrupt("directory: does not begin with . and ..")),
+        }
+    }
+
+    /// One block of a directory, verified; nothing for a hole.
+    pub(crate) fn directory_block(&self, inode: &Inode, logical: u64) -> Result<Option<Arc<Block>>, TreeError> {
+        match self.run(inode, logical)?.physical {
+            Some(number) => self.verified_directory_block(inode, logical, number).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    fn verified_directory_block(&self, inode: &Inode, logical: u64, number: u64) -> Result<Arc<Block>, TreeError> {
+        let block = self.blocks.metadata(number)?;
+        if self.superblock.summed() {
+            block.verify_once(Role::Directory, inode.number, |bytes| {
+                let indexed = inode.has(flag::INDEX);
+                let hashes = indexed && (logical == 0 || entry_bytes(le16(bytes, 4), bytes.len()) == bytes.len());
+                let holds = if hashes { hash_sum_holds(inode, bytes) } else { sum_holds(inode, bytes) };
+                if holds { Ok(()) } else { Err(inode.corrupt(&format!("directory block {logical}: checksum"))) }
+            })?;
+        }
+        Ok(block)
+    }
+
+    /// Every entry that is in use, `.` and `..` left out.
+    pub(crate) fn for_each_name(
+        &self,
+        inode: &Inode,
+        visit: &mut dyn FnMut(Entry<'_>) -> ControlFlow<()>,
+    ) -> Result<(), TreeError> {
+        let mut pass = |bytes: &[u8]| -> Result<ControlFlow<()>, TreeError> {
+            for entry in Entries::new(self, bytes) {
+                let entry = entry.map_err(|what| inode.corrupt(what))?;
+                if entry.inode == 0 || is_dots(entry.name) {
+                    continue;
+                }
+                if !is_sound(entry.name) {
+                    return Err(inode.corrupt("directory: a name that no path can hold"));
+                }
+                if visit(entry).is_break() {
+                    return Ok(ControlFlow::Break(()));
+                }
+            }
+            Ok(ControlFlow::Continue(()))
+        };
+        if inode.has(flag::ENCRYPT) {
+            return Err(TreeError::Unavailable { what: "encrypted".to_owned() });
+        }
+        self.for_each_part(inode, &mut pass)
+    }
+
+    /// Every block of names, or the two parts of inline content.
+    fn for_each_part(&self, inode: &Inode, pass: &mut BlockPass<'_>) -> Result<(), TreeError> {
+        if inode.has(flag::INLINE_DATA) {
+            let rest = inline::rest(self, inode)?;
+            if pass(&inode.map[4..])?.is_continue() {
+                let _ = pass(rest)?;
+            }
+            return Ok(());
+        }
+        let size = u64::from(self.superblock.block_bytes);
+        let count = inode.size_bytes.div_ceil(size);
+        let mut left = self.limits.directory_bytes_max / size;
+        let mut logical = 0;
+        while logical < count {
+            let run = self.run(inode, logical)?;
+            let Some(start) = run.physical else {
+                logical = logical.saturating_add(run.length);
+                continue;
+            };
+            for index in 0..run.length.min(count - logical) {
+                let limit = self.limits.directory_bytes_max;
+                left = left.checked_sub(1).ok_or(TreeError::OverLimit { what: "bytes of a directory", limit })?;
+                let block = self.verified_directory_block(inode, logical + index, start + index)?;
+                if pass(block.bytes())?.is_break() {
+                    return Ok(());
+                }
+            }
+            logical += run.length;
+        }
+        Ok(())
+    }
+
+    /// Where a name leads.
+    pub(crate) fn lookup(&self, inode: &Inode, name: &[u8]) -> Result<u32, TreeError> {
+        if !is_sound(name) || is_dots(name) {
+            return Err(TreeError::NotFound);
+        }
+        if inode.has(flag::ENCRYPT) {
+            return Err(TreeError::Unavailable { what: "encrypted".to_owned() });
+        }
+        if inode.has(flag::CASEFOLD) && self.superblock.has_incompat(incompat::CASEFOLD) {
+            return self.lookup_folded(inode, name);
+        }
+        let hashed = inode.has(flag::INDEX) && !inode.has(flag::INLINE_DATA);
+        if hashed && self.superblock.has_compat(compat::DIR_INDEX) {
+            match htree::lookup(self, inode, name)? {
+                Answer::Inode(number) => return Ok(number),
+                Answer::Missing => return Err(TreeError::NotFound),
+                Answer::Unusable => (),
+            }
+        }
+        self.lookup_linear(inode, name)
+    }
+
+    fn lookup_linear(&self, inode: &Inode, name: &[u8]) -> Result<u32, TreeError> {
+        let mut found = None;
+        self.for_each_part(inode, &mut |bytes| {
+            found = self.find(inode, bytes, name)?;
+            Ok(if found.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+        })?;
+        found.ok_or(TreeError::NotFound)
+    }
+
+    /// Where a name leads, if it is in this block.
+    pub(super) fn find(&self, inode: &Inode, bytes: &[u8], name: &[u8]) -> Result<Option<u32>, TreeError> {
+        for entry in Entries::new(self, bytes) {
+            let entry = entry.map_err(|what| inode.corrupt(what))?;
+            if entry.name == name && entry.inode != 0 {
+                return Ok(Some(entry.inode));
+            }
+        }
+        Ok(None)
+    }
+
+    /// In a directory that folds case the exact name wins, then an ASCII name that differs only in case. Other letters fold
+    /// by a table of Unicode that is not here, so where such a letter could still make a name match, nothing is claimed.
+    fn lookup_folded(&self, inode: &Inode, name: &[u8]) -> Result<u32, TreeError> {
+        let (mut exact, mut folded, mut unknown) = (None, None, !name.is_ascii());
+        self.for_each_name(inode, &mut |entry| {
+            if entry.name == name {
+                exact = Some(entry.inode);
+                return ControlFlow::Break(());
+            }
+            if entry.name.is_ascii() {
+                folded = folded.or(entry.name.eq_ignore_ascii_case(name).then_some(entry.inode));
+            } else {
+                unknown = true;
+            }
+            ControlFlow::Continue(())
+        })?;
+        match exact.or(folded) {
+            Some(number) => Ok(number),
+            None if unknown => Err(TreeError::Unavailable { what: "casefold".to_owned() }),
+            None => Err(TreeError::NotFound),
+        }
+    }
+}
+
+impl<'a> From<Entry<'a>> for Name<'a> {
+    fn from(entry: Entry<'a>) -> Self {
+        Name { bytes: entry.name, kind: entry.kind }
+    }
+}
+
+/// A block of names ends with an entry that holds its checksum.
+fn sum_holds(inode: &Inode, bytes: &[u8]) -> bool {
+    let Some(end) = bytes.len().checked_sub(TAIL_BYTES) else { return false };
+    let (names, tail) = bytes.split_at(end);
+    let marked = le32(tail, 0) == 0 && le16(tail, 4) == 12 && u8_at(tail, 6) == 0 && u8_at(tail, 7) == 0xDE;
+    marked && crc32c(inode.checksum_seed, names) == le32(tail, 8)
+}
+
+/// A block of hashes holds its checksum behind the room for them.
+fn hash_sum_holds(inode: &Inode, bytes: &[u8]) -> bool {
+    let Some(at) = htree::hashes_at(bytes) else { return false };
+    let (room, count) = (usize::from(le16(bytes, at)), usize::from(le16(bytes, at + 2)));
+    let tail = at + room * 8;
+    let (Some(summed), Some(reserved)) = (bytes.get(..at + count * 8), bytes.get(tail..tail + 4)) else { return false };
+    let sum = crc32c(crc32c(crc32c(inode.checksum_seed, summed), reserved), &[0; 4]);
+    tail + 8 <= bytes.len() && sum == le32(bytes, tail + 4)
+}

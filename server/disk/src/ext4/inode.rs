@@ -1,0 +1,224 @@
+//! Inodes: what a file is, without its content.
+//!
+//! Source: the kernel's `Documentation/filesystems/ext4/inodes.rst`.
+
+use std::sync::Arc;
+
+use dormouse_files::{
+    meta::{FileType, Meta, Time},
+    tree::TreeError,
+};
+
+use super::{
+    Ext4,
+    blocks::Block,
+    checksum::crc32c,
+    corrupt,
+    fields::{join, le16, le32},
+    superblock::incompat,
+};
+
+/// The root directory's number.
+pub(crate) const ROOT: u32 = 2;
+
+/// Bits of `i_flags`.
+pub(crate) mod flag {
+    pub(crate) const ENCRYPT: u32 = 0x800;
+    pub(crate) const INDEX: u32 = 0x1000;
+    pub(crate) const EXTENTS: u32 = 0x8_0000;
+    pub(crate) const EA_INODE: u32 = 0x20_0000;
+    pub(crate) const INLINE_DATA: u32 = 0x1000_0000;
+    pub(crate) const CASEFOLD: u32 = 0x4000_0000;
+}
+
+/// Bytes of the first form of an inode; what is beyond is described by `i_extra_isize`.
+const FIRST_FORM_BYTES: usize = 128;
+
+/// An inode that was read and checked.
+#[derive(Clone)]
+pub(crate) struct Inode {
+    pub(crate) number: u32,
+    pub(crate) kind: FileType,
+    pub(crate) mode: u32,
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    pub(crate) size_bytes: u64,
+    pub(crate) link_count: u32,
+    pub(crate) flags: u32,
+    pub(crate) modify_time: Time,
+    pub(crate) change_time: Time,
+    /// `i_block`: extents, block numbers, a short link's target or the first inline bytes.
+    pub(crate) map: [u8; 60],
+    /// The block of its extended attributes; 0: none.
+    pub(crate) xattr_block: u64,
+    /// What the checksums of its own blocks start from.
+    pub(crate) checksum_seed: u32,
+    holder: Arc<Block>,
+    start: usize,
+    length: usize,
+}
+
+impl Inode {
+    /// The whole inode as it lies on the disk.
+    pub(crate) fn raw(&self) -> &[u8] {
+        self.holder.bytes().get(self.start..self.start + self.length).unwrap_or_default()
+    }
+
+    /// What follows the fixed fields: the attributes that are kept in the inode itself.
+    pub(crate) fn tail(&self) -> &[u8] {
+        let raw = self.raw();
+        if raw.len() <= FIRST_FORM_BYTES {
+            return &[];
+        }
+        raw.get(FIRST_FORM_BYTES + usize::from(le16(raw, 0x80))..).unwrap_or_default()
+    }
+
+    pub(crate) fn has(&self, bit: u32) -> bool {
+        self.flags & bit != 0
+    }
+
+    pub(crate) fn meta(&self) -> Meta {
+        Meta {
+            kind: self.kind,
+            size_bytes: self.size_bytes,
+            mode: self.mode & 0o7777,
+            uid: self.uid,
+            gid: self.gid,
+            link_count: self.link_count,
+            modify_time: self.modify_time,
+            change_time: self.change_time,
+            inode: u64::from(self.number),
+        }
+    }
+
+    /// An error about this inode.
+    pub(crate) fn corrupt(&self, what: &str) -> TreeError {
+        corrupt(format!("inode {}: {what}", self.number))
+    }
+}
+
+impl Ext4 {
+    /// Reads an inode that a directory names, or the root.
+    ///
+    /// # Errors
+    /// `Corrupt` for a number that no name may lead to, an unused inode, a checksum that does not hold.
+    pub(crate) fn named_inode(&self, number: u32) -> Result<Inode, TreeError> {
+        if number != ROOT && number < self.superblock.first_inode {
+            return Err(corrupt(format!("a name leads to the reserved inode {number}")));
+        }
+        let inode = self.inode(number)?;
+        if inode.link_count == 0 {
+            return Err(inode.corrupt("named, but unlinked"));
+        }
+        if inode.has(flag::EA_INODE) {
+            return Err(inode.corrupt("named, but the value of an extended attribute"));
+        }
+        Ok(inode)
+    }
+
+    /// Reads any inode, the reserved ones too.
+    pub(crate) fn inode(&self, number: u32) -> Result<Inode, TreeError> {
+        let superblock = &self.superblock;
+        if number == 0 || number > superblock.inode_count {
+            return Err(corrupt(format!("there is no inode {number}")));
+        }
+        let index = (number - 1) % superblock.inodes_per_group;
+        let table = self.inode_table((number - 1) / superblock.inodes_per_group)?;
+        // At most 2^19 inodes of at most 2^16 bytes.
+        let place = u64::from(index) * u64::from(superblock.inode_bytes);
+        let block = table
+            .checked_add(place / u64::from(superblock.block_bytes))
+            .ok_or_else(|| corrupt(format!("inode {number}: its table lies outside the file system")))?;
+        let holder = self.blocks.metadata(block)?;
+        let start = (place % u64::from(superblock.block_bytes)) as usize;
+        self.parse_inode(number, holder, start)
+    }
+
+    pub(crate) fn parse_inode(&self, number: u32, holder: Arc<Block>, start: usize) -> Result<Inode, TreeError> {
+        let length = self.superblock.inode_bytes as usize;
+        let Some(raw) = holder.bytes().get(start..start + length) else {
+            return Err(corrupt(format!("inode {number} lies across a block's end")));
+        };
+        let extra = if length > FIRST_FORM_BYTES { usize::from(le16(raw, 0x80)) } else { 0 };
+        if extra > length - FIRST_FORM_BYTES || !extra.is_multiple_of(4) {
+            return Err(corrupt(format!("inode {number}: extra size")));
+        }
+        let seed = crc32c(self.superblock.checksum_seed, &number.to_le_bytes());
+        let checksum_seed = crc32c(seed, raw.get(0x64..0x68).unwrap_or_default());
+        if self.superblock.summed() && self.superblock.made_by_linux && !sum_holds(checksum_seed, raw, extra) {
+            return Err(corrupt(format!("inode {number}: checksum")));
+        }
+        let mode = u32::from(le16(raw, 0));
+        let kind = FileType::from_mode(mode).ok_or_else(|| corrupt(format!("inode {number}: no file type")))?;
+        let large = kind == FileType::Regular
+            || kind == FileType::Directory && self.superblock.has_incompat(incompat::LARGEDIR);
+        let size_bytes = join(le32(raw, 0x04), if large { le32(raw, 0x6C) } else { 0 });
+        if size_bytes > i64::MAX as u64 {
+            return Err(corrupt(format!("inode {number}: size")));
+        }
+        let halves = |low, high| u32::from(le16(raw, low)) | u32::from(le16(raw, high)) << 16;
+        let time =
+            |base, field| time(number, le32(raw, base), if 4 + field - 0x84 <= extra { le32(raw, field) } else { 0 });
+        let wide = self.superblock.has_incompat(incompat::BIT64);
+        Ok(Inode {
+            number,
+            kind,
+            mode,
+            uid: halves(0x02, 0x78),
+            gid: halves(0x18, 0x7A),
+            size_bytes,
+            link_count: u32::from(le16(raw, 0x1A)),
+            flags: le32(raw, 0x20),
+            change_time: time(0x0C, 0x84)?,
+            modify_time: time(0x10, 0x88)?,
+            map: raw.get(0x28..0x64).and_then(|field| field.try_into().ok()).unwrap_or([0; 60]),
+            xattr_block: join(le32(raw, 0x68), if wide { u32::from(le16(raw, 0x76)) } else { 0 }),
+            checksum_seed,
+            holder,
+            start,
+            length,
+        })
+    }
+}
+
+/// Seconds are signed; two bits of the extra field carry them to the year 2446, the other thirty are nanoseconds.
+fn time(number: u32, base: u32, extra: u32) -> Result<Time, TreeError> {
+    let nanoseconds = extra >> 2;
+    if nanoseconds > 999_999_999 {
+        return Err(corrupt(format!("inode {number}: nanoseconds")));
+    }
+    Ok(Time { seconds: i64::from(base as i32) + (i64::from(extra & 3) << 32), nanoseconds })
+}
+
+/// The checksum's two halves count as zero; the high one is there only where the extra fields reach it.
+fn sum_holds(seed: u32, raw: &[u8], extra: usize) -> bool {
+    let part = |from: usize, to: usize| raw.get(from..to).unwrap_or_default();
+    let low = crc32c(crc32c(crc32c(seed, part(0, 0x7C)), &[0; 2]), part(0x7E, 0x80));
+    if raw.len() <= FIRST_FORM_BYTES {
+        return low as u16 == le16(raw, 0x7C);
+    }
+    let middle = crc32c(low, part(0x80, 0x82));
+    if extra < 4 {
+        return crc32c(middle, part(0x82, raw.len())) as u16 == le16(raw, 0x7C);
+    }
+    let sum = crc32c(crc32c(middle, &[0; 2]), part(0x84, raw.len()));
+    sum == u32::from(le16(raw, 0x7C)) | u32::from(le16(raw, 0x82)) << 16
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_reach_from_1901_to_2446() {
+        let check = |base: u32, extra: u32, seconds: i64, nanoseconds: u32| {
+            assert_eq!(time(12, base, extra).unwrap(), Time { seconds, nanoseconds });
+        };
+        check(0, 0, 0, 0);
+        check(0x8000_0000, 0, -2_147_483_648, 0);
+        check(u32::MAX, 999_999_999 << 2, -1, 999_999_999);
+        check(0x8000_0000, 1, 2_147_483_648, 0);
+        check(0x7FFF_FFFF, 3, 15_032_385_535, 0);
+        assert!(time(12, 0, 1_000_000_000 << 2).is_err());
+    }
+}

@@ -1,0 +1,75 @@
+//! Where the bytes of a file lie, whichever of the three ways its inode tells it: extents, block numbers, or inline.
+
+use dormouse_files::tree::TreeError;
+
+use super::{
+    Ext4, extents, indirect, inline,
+    inode::{Inode, flag},
+};
+
+/// A run of a file's blocks that lie together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Run {
+    /// The first block's place; nothing where the blocks read as zeros: a hole, or space that was never written.
+    pub(crate) physical: Option<u64>,
+    /// Blocks from the one that was asked for; at least 1.
+    pub(crate) length: u64,
+}
+
+impl Ext4 {
+    /// The run that begins at the file's block `logical`.
+    pub(crate) fn run(&self, inode: &Inode, logical: u64) -> Result<Run, TreeError> {
+        let run = if inode.has(flag::EXTENTS) {
+            extents::find(self, inode, logical)?
+        } else {
+            indirect::find(self, inode, logical)?
+        };
+        if run.physical.is_some_and(|start| !self.blocks.contain(start, run.length)) {
+            return Err(inode.corrupt("content outside the file system"));
+        }
+        Ok(run)
+    }
+
+    /// Reads a file's bytes: as many as there are up to the buffer's length.
+    pub(crate) fn read_inode(&self, inode: &Inode, offset: u64, buffer: &mut [u8]) -> Result<usize, TreeError> {
+        let left = inode.size_bytes.saturating_sub(offset);
+        let wanted = usize::try_from(left).unwrap_or(usize::MAX).min(buffer.len());
+        let buffer = &mut buffer[..wanted];
+        if inode.has(flag::INLINE_DATA) {
+            inline::read(self, inode, offset, buffer)?;
+            return Ok(wanted);
+        }
+        let size = u64::from(self.superblock.block_bytes);
+        let mut done = 0;
+        // Every turn fills at least one block, or what is left of one.
+        while done < wanted {
+            let place = offset + done as u64;
+            let within = place % size;
+            let run = self.run(inode, place / size)?;
+            let run_bytes = run.length.saturating_mul(size) - within;
+            let piece = usize::try_from(run_bytes).unwrap_or(usize::MAX).min(wanted - done);
+            let target = &mut buffer[done..done + piece];
+            match run.physical {
+                Some(start) => self.blocks.read(start, within, target)?,
+                None => target.fill(0),
+            }
+            done += piece;
+        }
+        Ok(wanted)
+    }
+
+    /// Lends bytes of a file that lie together in memory.
+    pub(crate) fn lend_inode(&self, inode: &Inode, offset: u64, length: usize) -> Result<Option<&[u8]>, TreeError> {
+        let left = inode.size_bytes.saturating_sub(offset);
+        if inode.has(flag::INLINE_DATA) || left == 0 || length == 0 {
+            return Ok(None);
+        }
+        let size = u64::from(self.superblock.block_bytes);
+        let run = self.run(inode, offset / size)?;
+        let Some(start) = run.physical else { return Ok(None) };
+        let within = offset % size;
+        let most = left.min(run.length.saturating_mul(size) - within);
+        let length = usize::try_from(most).unwrap_or(usize::MAX).min(length);
+        Ok(self.blocks.lend(start, within, length))
+    }
+}

@@ -1,0 +1,68 @@
+//! ext2, ext3 and ext4, read-only.
+//!
+//! One file for each on-disk idea. All of them read through [`blocks::Blocks`], which lays the replayed journal over the
+//! disk, and none of them trusts a number that it has not checked. The facts come from the kernel's
+//! `Documentation/filesystems/ext4/`.
+
+pub(crate) mod blocks;
+pub(crate) mod checksum;
+pub(crate) mod directory;
+pub(crate) mod extents;
+pub(crate) mod fields;
+pub(crate) mod group;
+pub(crate) mod hash;
+pub(crate) mod htree;
+pub(crate) mod indirect;
+pub(crate) mod inline;
+pub(crate) mod inode;
+pub(crate) mod journal;
+pub(crate) mod map;
+pub(crate) mod superblock;
+pub(crate) mod tree;
+pub(crate) mod xattr;
+
+use std::sync::Arc;
+
+use dormouse_files::tree::TreeError;
+
+use self::{
+    blocks::Blocks,
+    superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET, Superblock},
+};
+use crate::{BlockSource, DiskLimits};
+
+/// An ext4 file system that is open.
+pub(crate) struct Ext4 {
+    pub(crate) superblock: Superblock,
+    pub(crate) blocks: Blocks,
+    pub(crate) limits: DiskLimits,
+}
+
+impl Ext4 {
+    /// `superblock` as it was read from `source`, with nothing of the journal over it.
+    pub(crate) fn new(source: Arc<dyn BlockSource>, superblock: Superblock, limits: &DiskLimits) -> Self {
+        let blocks = Blocks::new(source, &superblock, limits);
+        Self { superblock, blocks, limits: limits.clone() }
+    }
+
+    /// Lays the journal over the disk, and takes what it says of the file system itself.
+    pub(crate) fn replay(&mut self) -> Result<(), TreeError> {
+        let replayed = journal::replay(self)?;
+        self.blocks.lay_over(replayed.overlay);
+        let mut bytes = [0; SUPERBLOCK_BYTES];
+        let within = SUPERBLOCK_OFFSET % u64::from(self.superblock.block_bytes);
+        self.blocks.read(self.superblock.own_block(), within, &mut bytes)?;
+        let superblock = Superblock::parse(&bytes, self.blocks.disk_bytes())?;
+        if superblock.block_bytes != self.superblock.block_bytes {
+            return Err(corrupt("journal: another block size"));
+        }
+        self.superblock = superblock;
+        self.blocks.bound(&self.superblock);
+        Ok(())
+    }
+}
+
+/// A structure that does not hold what it must.
+pub(crate) fn corrupt(what: impl Into<String>) -> TreeError {
+    TreeError::Corrupt { what: what.into() }
+}

@@ -1,0 +1,106 @@
+//! The engines' questions, answered from an ext4 file system.
+
+use std::ops::ControlFlow;
+
+use dormouse_files::{
+    meta::{FileType, Meta},
+    tree::{Name, TreeError},
+};
+
+use super::{
+    Ext4,
+    inode::{Inode, ROOT, flag},
+};
+
+/// PATH_MAX without the final NUL.
+const LINK_BYTES_MAX: u64 = 4_095;
+
+fn encrypted(inode: &Inode) -> Result<(), TreeError> {
+    if inode.has(flag::ENCRYPT) {
+        return Err(TreeError::Unavailable { what: "encrypted".to_owned() });
+    }
+    Ok(())
+}
+
+impl Ext4 {
+    /// The root directory's number.
+    pub(crate) fn root(&self) -> Result<u32, TreeError> {
+        let root = self.directory_inode(ROOT)?;
+        if self.parent_of(&root)? != ROOT {
+            return Err(root.corrupt("directory: the root's .. does not lead to the root"));
+        }
+        Ok(ROOT)
+    }
+
+    /// A directory in a directory.
+    ///
+    /// A child is entered only where its own `..` names the directory it was found in, and never where it is the root. Since
+    /// every directory has one `..` and the root's is the root, each directory can then be entered from one parent only,
+    /// and no way down leads back to a directory that it came through. The kernel keeps `..` true on every rename.
+    pub(crate) fn directory(&self, parent: u32, name: &[u8]) -> Result<u32, TreeError> {
+        let parent = self.directory_inode(parent)?;
+        let number = self.lookup(&parent, name)?;
+        let child = self.directory_inode(number)?;
+        if number == ROOT || self.parent_of(&child)? != parent.number {
+            return Err(child.corrupt(&format!("directory: found in inode {}, which is not its ..", parent.number)));
+        }
+        Ok(number)
+    }
+
+    pub(crate) fn stat(&self, parent: u32, name: &[u8]) -> Result<Meta, TreeError> {
+        Ok(self.child(parent, name)?.meta())
+    }
+
+    pub(crate) fn names(
+        &self,
+        directory: u32,
+        visit: &mut dyn FnMut(Name<'_>) -> ControlFlow<()>,
+    ) -> Result<(), TreeError> {
+        let inode = self.directory_inode(directory)?;
+        self.for_each_name(&inode, &mut |entry| visit(entry.into()))
+    }
+
+    pub(crate) fn link(&self, parent: u32, name: &[u8]) -> Result<Vec<u8>, TreeError> {
+        let inode = self.child(parent, name)?;
+        if inode.kind != FileType::Symlink {
+            // There is no variant for "not a symbolic link": the engines ask only where a stat said so.
+            return Err(TreeError::Changed);
+        }
+        encrypted(&inode)?;
+        if inode.size_bytes == 0 || inode.size_bytes > LINK_BYTES_MAX {
+            return Err(inode.corrupt("symbolic link: length"));
+        }
+        let mut target = vec![0; inode.size_bytes as usize];
+        self.read_link(&inode, &mut target)?;
+        if target.contains(&0) {
+            return Err(inode.corrupt("symbolic link: a NUL in its target"));
+        }
+        Ok(target)
+    }
+
+    fn read_link(&self, inode: &Inode, target: &mut [u8]) -> Result<(), TreeError> {
+        // A fast link: its target is where the map would be, with at least one NUL behind it.
+        let fast = target.len() < inode.map.len() && !inode.has(flag::EXTENTS) && !inode.has(flag::INLINE_DATA);
+        match inode.map.get(..target.len()).filter(|_| fast) {
+            Some(held) => target.copy_from_slice(held),
+            None => {
+                self.read_inode(inode, 0, target)?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn open(&self, parent: u32, name: &[u8]) -> Result<Inode, TreeError> {
+        let inode = self.child(parent, name)?;
+        if inode.kind != FileType::Regular {
+            return Err(TreeError::NotRegular(inode.kind));
+        }
+        encrypted(&inode)?;
+        Ok(inode)
+    }
+
+    fn child(&self, parent: u32, name: &[u8]) -> Result<Inode, TreeError> {
+        let parent = self.directory_inode(parent)?;
+        self.named_inode(self.lookup(&parent, name)?)
+    }
+}

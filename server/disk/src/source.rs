@@ -1,0 +1,240 @@
+//! Where a disk's bytes come from: a raw file, a block device, a part of one, or memory.
+//!
+//! Sources only read. They take no lock, because a reader must never delay a resume, and they map no file, because a file
+//! that is truncated under a map kills the process.
+
+use std::{
+    fs::{File, OpenOptions},
+    io::{self, Seek, SeekFrom},
+    os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt},
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use dormouse_files::meta::Time;
+use nix::{fcntl::OFlag, sys::statvfs::statvfs};
+
+/// What tells whether a layer may have been written since: a writer moves at least one of these, except on a block device.
+/// The device number is left out, because it changes with a reboot.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LayerStamp {
+    /// The inode's number.
+    pub inode: u64,
+    /// Length in bytes; of a block device its capacity.
+    pub size_bytes: u64,
+    /// Last change of the content.
+    pub modify_time: Time,
+    /// Last change of the inode: also moved by a hard link or a chmod.
+    pub change_time: Time,
+    /// The identity of the file system that holds it, as statvfs(3) says it.
+    pub file_system_id: u64,
+}
+
+/// Bytes that can be read at any place, by many threads at once.
+pub trait BlockSource: Send + Sync {
+    /// Length in bytes.
+    fn len(&self) -> u64;
+
+    /// Whether it holds nothing.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Fills the buffer from `offset`.
+    ///
+    /// # Errors
+    /// `UnexpectedEof` where the source ends before the buffer is full.
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()>;
+
+    /// Lends bytes that lie in memory; nothing where they do not.
+    fn lend(&self, offset: u64, length: usize) -> Option<&[u8]> {
+        let _ = (offset, length);
+        None
+    }
+
+    /// What the layers look like now, in the order of the record.
+    ///
+    /// # Errors
+    /// What the system says, such as `NotFound` for a layer that was removed.
+    fn stamp(&self) -> io::Result<Vec<LayerStamp>>;
+}
+
+/// A file or block device whose bytes are the disk's.
+pub(crate) struct RawFile {
+    file: File,
+    path: PathBuf,
+    length: u64,
+}
+
+impl RawFile {
+    pub(crate) fn open(path: &Path) -> io::Result<Self> {
+        let file = open_layer(path)?;
+        let length = length_of(&file)?;
+        Ok(Self { file, path: path.to_owned(), length })
+    }
+}
+
+/// Opens a file or block device for reading, and nothing else.
+pub(crate) fn open_layer(path: &Path) -> io::Result<File> {
+    // Without O_NONBLOCK a FIFO in the image's place would hang the caller.
+    let file = OpenOptions::new().read(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path)?;
+    let kind = file.metadata()?.file_type();
+    if !kind.is_file() && !kind.is_block_device() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "neither a regular file nor a block device"));
+    }
+    Ok(file)
+}
+
+/// By seeking, since stat(2) says 0 of a block device.
+fn length_of(mut file: &File) -> io::Result<u64> {
+    file.seek(SeekFrom::End(0))
+}
+
+impl BlockSource for RawFile {
+    fn len(&self) -> u64 {
+        self.length
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        self.file.read_exact_at(buffer, offset)
+    }
+
+    fn stamp(&self) -> io::Result<Vec<LayerStamp>> {
+        Ok(vec![stamp_of(&self.path, &self.file)?])
+    }
+}
+
+/// The stamp of what `path` leads to now: by path, so that a layer that was replaced or removed is noticed; `file` is what
+/// it led to when it was opened.
+pub(crate) fn stamp_of(path: &Path, file: &File) -> io::Result<LayerStamp> {
+    let meta = std::fs::metadata(path)?;
+    let system = statvfs(path).map_err(io::Error::from)?;
+    let size_bytes = if meta.file_type().is_block_device() { length_of(file)? } else { meta.len() };
+    Ok(LayerStamp {
+        inode: meta.ino(),
+        size_bytes,
+        modify_time: time(meta.mtime(), meta.mtime_nsec()),
+        change_time: time(meta.ctime(), meta.ctime_nsec()),
+        file_system_id: system.filesystem_id(),
+    })
+}
+
+fn time(seconds: i64, nanoseconds: i64) -> Time {
+    Time { seconds, nanoseconds: u32::try_from(nanoseconds).unwrap_or(0) }
+}
+
+/// A disk that lies in memory, for fuzzing and tests.
+pub struct MemorySource {
+    bytes: Vec<u8>,
+}
+
+impl MemorySource {
+    /// The whole disk.
+    pub fn new(bytes: Vec<u8>) -> Self {
+        Self { bytes }
+    }
+}
+
+impl BlockSource for MemorySource {
+    fn len(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        let lent = self.lend(offset, buffer.len()).ok_or(io::ErrorKind::UnexpectedEof)?;
+        buffer.copy_from_slice(lent);
+        Ok(())
+    }
+
+    fn lend(&self, offset: u64, length: usize) -> Option<&[u8]> {
+        let start = usize::try_from(offset).ok()?;
+        self.bytes.get(start..start.checked_add(length)?)
+    }
+
+    fn stamp(&self) -> io::Result<Vec<LayerStamp>> {
+        Ok(Vec::new())
+    }
+}
+
+/// A part of another source.
+pub(crate) struct Part {
+    whole: Arc<dyn BlockSource>,
+    start: u64,
+    length: u64,
+}
+
+impl Part {
+    /// Nothing where the part does not lie inside the whole.
+    pub(crate) fn new(whole: Arc<dyn BlockSource>, start: u64, length: u64) -> Option<Self> {
+        let end = start.checked_add(length)?;
+        (end <= whole.len()).then_some(Self { whole, start, length })
+    }
+
+    fn place(&self, offset: u64, length: usize) -> Option<u64> {
+        let end = offset.checked_add(length as u64)?;
+        // Cannot overflow: start + length was checked when the part was made.
+        (end <= self.length).then(|| self.start + offset)
+    }
+}
+
+impl BlockSource for Part {
+    fn len(&self) -> u64 {
+        self.length
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        let place = self.place(offset, buffer.len()).ok_or(io::ErrorKind::UnexpectedEof)?;
+        self.whole.read_at(place, buffer)
+    }
+
+    fn lend(&self, offset: u64, length: usize) -> Option<&[u8]> {
+        self.whole.lend(self.place(offset, length)?, length)
+    }
+
+    fn stamp(&self) -> io::Result<Vec<LayerStamp>> {
+        self.whole.stamp()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_ends_where_it_ends() {
+        let whole: Arc<dyn BlockSource> = Arc::new(MemorySource::new((0..100).collect()));
+        assert!(Part::new(Arc::clone(&whole), 90, 11).is_none());
+        assert!(Part::new(Arc::clone(&whole), u64::MAX, 2).is_none());
+        let part = Part::new(whole, 10, 20).unwrap();
+        let mut buffer = [0; 5];
+        part.read_at(15, &mut buffer).unwrap();
+        assert_eq!(buffer, [25, 26, 27, 28, 29]);
+        assert_eq!(part.read_at(16, &mut buffer).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+        assert_eq!(part.read_at(u64::MAX, &mut buffer).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+        assert_eq!(part.lend(0, 2), Some(&[10, 11][..]));
+    }
+
+    #[test]
+    fn a_directory_or_fifo_is_no_disk() {
+        let place = tempfile::tempdir().unwrap();
+        assert!(RawFile::open(place.path()).is_err());
+        let fifo = place.path().join("fifo");
+        nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        assert_eq!(RawFile::open(&fifo).err().unwrap().kind(), io::ErrorKind::InvalidInput);
+    }
+
+    #[test]
+    fn a_stamp_sees_a_replaced_file() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("disk");
+        std::fs::write(&path, b"one").unwrap();
+        let raw = RawFile::open(&path).unwrap();
+        let before = raw.stamp().unwrap();
+        assert_eq!(before, raw.stamp().unwrap());
+        std::fs::write(place.path().join("other"), b"two").unwrap();
+        std::fs::rename(place.path().join("other"), &path).unwrap();
+        assert_ne!(before, raw.stamp().unwrap());
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(raw.stamp().unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+}

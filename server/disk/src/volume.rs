@@ -1,0 +1,294 @@
+//! A disk that is open: what the server holds for each suspended workspace.
+
+use std::{ops::ControlFlow, path::PathBuf, sync::Arc};
+
+use dormouse_files::{
+    meta::Meta,
+    tree::{Name, Tree, TreeError},
+};
+use sha2::{Digest, Sha256};
+
+use crate::{
+    BlockSource, Consistency, DiskLimits, DiskSpec, Format, LayerStamp, OpenError, Unsealed, Xattr,
+    ext4::{
+        Ext4,
+        inode::Inode,
+        superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET, Superblock, compat, incompat},
+    },
+    partition,
+    qcow2::Chain,
+    source::RawFile,
+};
+
+/// A disk that is open; implements [`Tree`]. Every method may be called by many threads at once.
+pub struct Volume {
+    file_system: Ext4,
+    source: Arc<dyn BlockSource>,
+    stamp: Vec<LayerStamp>,
+    superblock: [u8; SUPERBLOCK_BYTES],
+    needs_recovery: bool,
+    consistency: Consistency,
+}
+
+/// What the superblock alone says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Probe {
+    /// Without one a clear `needs_recovery` proves nothing.
+    pub has_journal: bool,
+    /// The journal holds changes that are not at their place yet.
+    pub needs_recovery: bool,
+    /// Of the file system.
+    pub uuid: [u8; 16],
+    /// SHA-256 of the 1,024 bytes of the superblock.
+    pub superblock_sha256: [u8; 32],
+    /// Of each layer, before the superblock was read.
+    pub stamp: Vec<LayerStamp>,
+}
+
+/// A directory of a [`Volume`]: its inode's number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct DirectoryId(u32);
+
+/// A regular file of a [`Volume`] that is open: its inode, with the root of its extents.
+pub struct OpenFile {
+    inode: Inode,
+}
+
+/// The superblock of a source and where it came from.
+struct Opened {
+    source: Arc<dyn BlockSource>,
+    stamp: Vec<LayerStamp>,
+    bytes: [u8; SUPERBLOCK_BYTES],
+    superblock: Superblock,
+    path: PathBuf,
+}
+
+fn open_layers(spec: &DiskSpec, limits: &DiskLimits) -> Result<(Arc<dyn BlockSource>, PathBuf), OpenError> {
+    let Some(first) = spec.layers.first() else {
+        return Err(OpenError::Unavailable { what: "no_layers".to_owned() });
+    };
+    if spec.layers.len() > limits.layer_count_max {
+        return Err(OpenError::Unavailable { what: "layer_count".to_owned() });
+    }
+    let source: Arc<dyn BlockSource> = match first.format {
+        Format::Qcow2 => Arc::new(Chain::open(&spec.layers)?),
+        Format::Raw if spec.layers.len() > 1 => {
+            return Err(OpenError::Unavailable { what: "raw_layer_with_backing".to_owned() });
+        }
+        Format::Raw => {
+            Arc::new(RawFile::open(&first.path).map_err(|source| OpenError::Io { path: first.path.clone(), source })?)
+        }
+    };
+    Ok((source, first.path.clone()))
+}
+
+/// Names a file system that is known but not read here.
+fn other_file_system(source: &dyn BlockSource) -> Option<&'static str> {
+    let holds = |offset, magic: &[u8]| {
+        let mut bytes = vec![0; magic.len()];
+        source.read_at(offset, &mut bytes).is_ok() && bytes == magic
+    };
+    if holds(0, b"XFSB") {
+        return Some("xfs");
+    }
+    holds(0x1_0040, b"_BHRfS_M").then_some("btrfs")
+}
+
+impl Opened {
+    fn from_spec(spec: &DiskSpec, limits: &DiskLimits) -> Result<Self, OpenError> {
+        let (whole, path) = open_layers(spec, limits)?;
+        // Before anything is read: what is read must be no older than its stamp.
+        let stamp = whole.stamp().map_err(|source| OpenError::Io { path: path.clone(), source })?;
+        let source = match &spec.partition {
+            Some(wanted) => partition::select(whole, wanted)?,
+            None => whole,
+        };
+        Self::from_source(source, stamp, path)
+    }
+
+    fn from_source(source: Arc<dyn BlockSource>, stamp: Vec<LayerStamp>, path: PathBuf) -> Result<Self, OpenError> {
+        let mut bytes = [0; SUPERBLOCK_BYTES];
+        if source.len() < SUPERBLOCK_OFFSET + SUPERBLOCK_BYTES as u64 {
+            return Err(OpenError::Corrupt { what: "the disk is too short for a superblock".to_owned() });
+        }
+        source.read_at(SUPERBLOCK_OFFSET, &mut bytes).map_err(|source| OpenError::Io { path: path.clone(), source })?;
+        let superblock = Superblock::parse(&bytes, source.len()).map_err(|error| match error {
+            TreeError::Unavailable { what } if what == "unknown_file_system" => OpenError::Unavailable {
+                what: other_file_system(source.as_ref()).unwrap_or("unknown_file_system").to_owned(),
+            },
+            error => OpenError::from_tree(error, &path),
+        })?;
+        Ok(Self { source, stamp, bytes, superblock, path })
+    }
+}
+
+fn sha256(bytes: &[u8]) -> [u8; 32] {
+    Sha256::digest(bytes).into()
+}
+
+/// Reads the superblock and nothing else: what a seal needs to know.
+///
+/// # Errors
+/// As [`Volume::open`], except those of the journal.
+pub fn probe(spec: &DiskSpec, limits: &DiskLimits) -> Result<Probe, OpenError> {
+    let opened = Opened::from_spec(spec, limits)?;
+    Ok(Probe {
+        has_journal: opened.superblock.has_compat(compat::HAS_JOURNAL),
+        needs_recovery: opened.superblock.has_incompat(incompat::RECOVER),
+        uuid: opened.superblock.uuid,
+        superblock_sha256: sha256(&opened.bytes),
+        stamp: opened.stamp,
+    })
+}
+
+impl Volume {
+    /// Opens the file system on a disk.
+    ///
+    /// # Errors
+    /// See [`OpenError`]. A disk whose journal needs recovery is `Unavailable` with `needs_recovery`, unless `unsealed`
+    /// allows it.
+    pub fn open(spec: &DiskSpec, unsealed: Unsealed, limits: &DiskLimits) -> Result<Self, OpenError> {
+        Self::from_opened(Opened::from_spec(spec, limits)?, unsealed, limits)
+    }
+
+    /// Opens the file system that fills a source; for sources that no [`DiskSpec`] describes.
+    ///
+    /// # Errors
+    /// As [`Volume::open`].
+    pub fn from_source(
+        source: Arc<dyn BlockSource>,
+        unsealed: Unsealed,
+        limits: &DiskLimits,
+    ) -> Result<Self, OpenError> {
+        let path = PathBuf::new();
+        let stamp = source.stamp().map_err(|source| OpenError::Io { path: path.clone(), source })?;
+        Self::from_opened(Opened::from_source(source, stamp, path)?, unsealed, limits)
+    }
+
+    fn from_opened(opened: Opened, unsealed: Unsealed, limits: &DiskLimits) -> Result<Self, OpenError> {
+        let Opened { source, stamp, bytes, superblock, path } = opened;
+        let needs_recovery = superblock.has_incompat(incompat::RECOVER);
+        if needs_recovery && unsealed == Unsealed::Never {
+            return Err(OpenError::Unavailable { what: "needs_recovery".to_owned() });
+        }
+        let consistency = if needs_recovery { Consistency::Crash } else { Consistency::Exact };
+        let mut file_system = Ext4::new(Arc::clone(&source), superblock, limits);
+        if needs_recovery {
+            file_system.replay().map_err(|error| OpenError::from_tree(error, &path))?;
+        }
+        let volume = Self { file_system, source, stamp, superblock: bytes, needs_recovery, consistency };
+        // A disk whose root cannot be read answers nothing: say so now.
+        volume.file_system.root().map_err(|error| OpenError::from_tree(error, &path))?;
+        Ok(volume)
+    }
+
+    /// How true its answers are.
+    pub fn consistency(&self) -> Consistency {
+        self.consistency
+    }
+
+    /// What each layer looked like before the first byte of it was read.
+    pub fn stamp(&self) -> &[LayerStamp] {
+        &self.stamp
+    }
+
+    /// Whether the disk may have been written since it was opened. Where only the time of an inode's change moved, as a hard
+    /// link or a chmod of the image moves it, the superblock decides.
+    pub fn changed(&self) -> bool {
+        let Ok(now) = self.source.stamp() else { return true };
+        if now == self.stamp {
+            return false;
+        }
+        let but_change_time = |stamp: &LayerStamp| LayerStamp { change_time: Default::default(), ..stamp.clone() };
+        if !now.iter().map(but_change_time).eq(self.stamp.iter().map(but_change_time)) {
+            return true;
+        }
+        let mut bytes = [0; SUPERBLOCK_BYTES];
+        self.source.read_at(SUPERBLOCK_OFFSET, &mut bytes).is_err() || bytes != self.superblock
+    }
+
+    /// SHA-256 of the 1,024 bytes of the superblock, as they lay on the disk when it was opened.
+    pub fn superblock_sha256(&self) -> [u8; 32] {
+        sha256(&self.superblock)
+    }
+
+    /// The identity of the file system.
+    pub fn uuid(&self) -> [u8; 16] {
+        self.file_system.superblock.uuid
+    }
+
+    /// The extended attributes of an inode, sorted by name, as a process with every right sees them; of attributes that only
+    /// file systems know, such as inline data, none. Inodes are numbered as in [`Meta::inode`].
+    ///
+    /// # Errors
+    /// As a read of the inode.
+    pub fn xattrs(&self, inode: u64) -> Result<Vec<Xattr>, TreeError> {
+        let number = u32::try_from(inode).map_err(|_| TreeError::NotFound)?;
+        self.file_system.xattrs(&self.file_system.named_inode(number)?)
+    }
+
+    /// Whether the journal held changes that were not at their place when the disk was opened.
+    pub fn needs_recovery(&self) -> bool {
+        self.needs_recovery
+    }
+
+    /// Whether it has a journal: without one a clear `needs_recovery` proves nothing.
+    pub fn has_journal(&self) -> bool {
+        self.file_system.superblock.has_compat(compat::HAS_JOURNAL)
+    }
+}
+
+impl Tree for Volume {
+    type Directory = DirectoryId;
+    type File = OpenFile;
+
+    fn root(&self) -> Result<DirectoryId, TreeError> {
+        self.file_system.root().map(DirectoryId)
+    }
+
+    fn directory(&self, parent: &DirectoryId, name: &[u8]) -> Result<DirectoryId, TreeError> {
+        self.file_system.directory(parent.0, name).map(DirectoryId)
+    }
+
+    fn stat(&self, parent: &DirectoryId, name: &[u8]) -> Result<Meta, TreeError> {
+        self.file_system.stat(parent.0, name)
+    }
+
+    fn stat_directory(&self, directory: &DirectoryId) -> Result<Meta, TreeError> {
+        Ok(self.file_system.directory_inode(directory.0)?.meta())
+    }
+
+    fn names(
+        &self,
+        directory: &DirectoryId,
+        visit: &mut dyn FnMut(Name<'_>) -> ControlFlow<()>,
+    ) -> Result<(), TreeError> {
+        self.file_system.names(directory.0, visit)
+    }
+
+    fn link(&self, parent: &DirectoryId, name: &[u8]) -> Result<Vec<u8>, TreeError> {
+        self.file_system.link(parent.0, name)
+    }
+
+    fn open(&self, parent: &DirectoryId, name: &[u8]) -> Result<(OpenFile, Meta), TreeError> {
+        let inode = self.file_system.open(parent.0, name)?;
+        let meta = inode.meta();
+        Ok((OpenFile { inode }, meta))
+    }
+
+    fn stat_file(&self, file: &OpenFile) -> Result<Meta, TreeError> {
+        Ok(file.inode.meta())
+    }
+
+    fn read_at(&self, file: &OpenFile, offset: u64, buffer: &mut [u8]) -> Result<usize, TreeError> {
+        self.file_system.read_inode(&file.inode, offset, buffer)
+    }
+
+    fn lend<'a>(&'a self, file: &'a OpenFile, offset: u64, length: usize) -> Result<Option<&'a [u8]>, TreeError> {
+        self.file_system.lend_inode(&file.inode, offset, length)
+    }
+
+    fn verify(&self) -> Result<(), TreeError> {
+        if self.changed() { Err(TreeError::Changed) } else { Ok(()) }
+    }
+}

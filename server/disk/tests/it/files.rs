@@ -1,0 +1,296 @@
+//! Files of every kind, made by the kernel on a mounted image.
+
+use std::{
+    fs,
+    os::unix::fs::{FileExt, chown, symlink},
+    path::Path,
+};
+
+use dormouse_disk::Volume;
+use dormouse_files::{
+    meta::Time,
+    tree::{Tree, TreeError},
+};
+use rustix::fs::{AtFlags, CWD, FallocateFlags, Timespec, Timestamps, XattrFlags, fallocate, lsetxattr, utimensat};
+
+use crate::{
+    compare::{check, open},
+    image::{Image, pattern, run},
+};
+
+/// Fills a mounted image, unmounts it, and compares.
+fn made(options: &str, size: &str, fill: impl FnOnce(&Path)) -> Option<Image> {
+    let image = Image::make(options, size, None);
+    match image.mount("rw") {
+        Err(said) => {
+            eprintln!("skipped: {said}");
+            return None;
+        }
+        Ok(mount) => fill(mount.path()),
+    }
+    check(&image);
+    Some(image)
+}
+
+fn read(volume: &Volume, name: &str) -> Vec<u8> {
+    let (file, meta) = volume.open(&volume.root().unwrap(), name.as_bytes()).unwrap();
+    let mut bytes = vec![0; meta.size_bytes as usize];
+    assert_eq!(volume.read_at(&file, 0, &mut bytes).unwrap(), bytes.len());
+    bytes
+}
+
+#[test]
+fn times() {
+    let moments = [
+        (-2_147_483_648, 0),
+        (-1, 999_999_999),
+        (0, 0),
+        (2_147_483_647, 999_999_999),
+        (2_147_483_648, 5),
+        (4_294_967_296, 0),
+        (6_442_450_943, 123_456_789),
+        (15_032_385_535, 0),
+    ];
+    let fill = |root: &Path| {
+        for (index, (seconds, nanoseconds)) in moments.into_iter().enumerate() {
+            let path = root.join(format!("time-{index}"));
+            fs::write(&path, b"").unwrap();
+            let time = Timespec { tv_sec: seconds, tv_nsec: nanoseconds };
+            let times = Timestamps { last_access: time, last_modification: time };
+            utimensat(CWD, &path, &times, AtFlags::empty()).unwrap();
+        }
+    };
+    if let Some(image) = made("-t ext4 -b 4096", "16M", fill) {
+        let volume = open(&image.spec());
+        for (index, (seconds, nanoseconds)) in moments.into_iter().enumerate() {
+            let meta = volume.stat(&volume.root().unwrap(), format!("time-{index}").as_bytes()).unwrap();
+            assert_eq!(meta.modify_time, Time { seconds, nanoseconds: nanoseconds as u32 });
+        }
+    }
+    made("-t ext4 -b 4096 -I 128", "16M", |root| fs::write(root.join("coarse"), b"").unwrap());
+}
+
+#[test]
+fn owners_devices_and_links() {
+    made("-t ext4 -b 4096", "32M", |root| {
+        for (name, uid, gid) in [("a", 70_000, 3_000_000_000), ("b", 4_294_967_294, 65_536), ("c", 501, 501)] {
+            fs::write(root.join(name), b"x").unwrap();
+            chown(root.join(name), Some(uid), Some(gid)).unwrap();
+        }
+        use nix::sys::stat::{Mode, SFlag, makedev, mknod};
+        for (name, kind) in [("character", SFlag::S_IFCHR), ("block", SFlag::S_IFBLK)] {
+            if let Err(error) = mknod(&root.join(name), kind, Mode::S_IRUSR, makedev(300, 70_000)) {
+                eprintln!("skipped {name}: {error}");
+            }
+        }
+        symlink("x".repeat(4_095), root.join("longest")).unwrap();
+        symlink("/etc/passwd", root.join("absolute")).unwrap();
+        symlink("../../..", root.join("escaping")).unwrap();
+        symlink("loop", root.join("loop")).unwrap();
+        for index in 0..300 {
+            fs::create_dir(root.join(format!("directory-{index}"))).unwrap();
+        }
+    });
+}
+
+#[test]
+fn space_that_was_never_written_reads_as_zeros() {
+    let secret = b"the deleted secret of another tenant ";
+    let fill = |root: &Path| {
+        // The whole disk once holds the secret.
+        let junk = root.join("junk");
+        let _ = fs::write(&junk, secret.repeat(48 << 20 >> 5));
+        fs::File::open(&junk).unwrap().sync_all().unwrap();
+        fs::remove_file(&junk).unwrap();
+        rustix::fs::sync();
+        let file = fs::File::create(root.join("unwritten")).unwrap();
+        fallocate(&file, FallocateFlags::empty(), 0, 4 << 20).unwrap();
+        for place in [0, 5_000, 1 << 20, (4 << 20) - 10] {
+            file.write_all_at(b"written", place).unwrap();
+        }
+        let kept = fs::File::create(root.join("kept")).unwrap();
+        fallocate(&kept, FallocateFlags::KEEP_SIZE, 0, 1 << 20).unwrap();
+        kept.write_all_at(&pattern(10_000, 2), 0).unwrap();
+        let punched = fs::File::create(root.join("punched")).unwrap();
+        punched.write_all_at(&pattern(1 << 20, 3), 0).unwrap();
+        fallocate(&punched, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 100_000, 300_000).unwrap();
+        let zeroed = fs::File::create(root.join("zeroed")).unwrap();
+        zeroed.write_all_at(&pattern(1 << 20, 4), 0).unwrap();
+        fallocate(&zeroed, FallocateFlags::ZERO_RANGE, 100_000, 300_000).unwrap();
+    };
+    if let Some(image) = made("-t ext4 -b 4096 -m 0", "64M", fill) {
+        // Without it this would prove nothing.
+        let path = image.path.display().to_string();
+        run("grep", &["-q", "-a", "-F", "the deleted secret of another tenant", &path])
+            .expect("the disk holds the secret");
+        let seen = read(&open(&image.spec()), "unwritten");
+        assert!(seen.iter().filter(|&&byte| byte != 0).count() <= 4 * b"written".len());
+    }
+}
+
+#[test]
+fn fragments_and_far_places() {
+    let fill = |root: &Path| {
+        let one = fs::File::create(root.join("one")).unwrap();
+        // Every second block only, and backwards, so that each is an extent of its own.
+        for index in (0..2_000).rev() {
+            one.write_all_at(&pattern(4096, index), index * 8192).unwrap();
+            if index % 100 == 0 {
+                one.sync_all().unwrap();
+            }
+        }
+        let far = fs::File::create(root.join("far")).unwrap();
+        far.write_all_at(b"beyond four GiB", (4 << 30) + 12_345).unwrap();
+    };
+    if let Some(image) = made("-t ext4 -b 4096", "64M", fill) {
+        let volume = open(&image.spec());
+        let (file, meta) = volume.open(&volume.root().unwrap(), b"far").unwrap();
+        let mut end = [0; 15];
+        assert_eq!(volume.read_at(&file, meta.size_bytes - 15, &mut end).unwrap(), 15);
+        assert_eq!(&end, b"beyond four GiB");
+        assert_eq!(volume.read_at(&file, meta.size_bytes, &mut end).unwrap(), 0);
+        assert_eq!(volume.read_at(&file, u64::MAX, &mut end).unwrap(), 0);
+        assert_eq!(volume.read_at(&file, meta.size_bytes - 3, &mut end).unwrap(), 3);
+    }
+}
+
+#[test]
+fn three_levels_of_block_numbers() {
+    let fill = |root: &Path| {
+        let file = fs::File::create(root.join("file")).unwrap();
+        // In the inode, and behind one, two and three levels.
+        for place in [
+            0_u64,
+            11 << 10,
+            12 << 10,
+            200 << 10,
+            267 << 10,
+            268 << 10,
+            5_000 << 10,
+            65_803 << 10,
+            65_804 << 10,
+            70_000 << 10,
+        ] {
+            file.write_all_at(&pattern(3_000, place), place).unwrap();
+        }
+    };
+    for options in ["-t ext2 -b 1024", "-t ext3 -b 1024"] {
+        made(options, "96M", fill);
+    }
+    made("-t ext4 -b 1024 -O ^extent,^64bit", "96M", fill);
+}
+
+fn attributes(root: &Path, sizes: &[usize]) {
+    for &size in sizes {
+        let path = root.join(format!("value-{size}"));
+        fs::write(&path, b"x").unwrap();
+        lsetxattr(&path, "user.small", b"value", XattrFlags::empty()).unwrap();
+        lsetxattr(&path, "user.empty", b"", XattrFlags::empty()).unwrap();
+        lsetxattr(&path, "trusted.other", &pattern(20, 1), XattrFlags::empty()).unwrap();
+        lsetxattr(&path, "user.long", &pattern(size, 7), XattrFlags::empty()).unwrap();
+    }
+    fs::create_dir(root.join("directory")).unwrap();
+    for (rule, name) in [("u:1234:rw,g:77:r,m::rwx", "value-1"), ("d:u:5:rx,u:6:x", "directory")] {
+        if let Err(said) = run("setfacl", &["-m", rule, &root.join(name).display().to_string()]) {
+            eprintln!("skipped an access list: {said}");
+        }
+    }
+    symlink("nowhere", root.join("link")).unwrap();
+    lsetxattr(root.join("link"), "trusted.of-a-link", b"y", XattrFlags::empty()).unwrap();
+}
+
+#[test]
+fn extended_attributes() {
+    made("-t ext4 -b 4096", "16M", |root| attributes(root, &[1, 40, 200, 1_000, 3_500]));
+    made("-t ext4 -b 4096 -I 128", "16M", |root| attributes(root, &[1, 1_000]));
+    made("-t ext4 -b 1024 -O inline_data -I 512", "16M", |root| attributes(root, &[1, 40, 200, 500]));
+    made("-t ext4 -b 4096 -O ea_inode", "16M", |root| attributes(root, &[1, 3_500, 5_000, 20_000, 65_536]));
+}
+
+#[test]
+fn inline_content() {
+    made("-t ext4 -b 4096 -O inline_data -I 1024", "16M", |root| {
+        for size in [0, 1, 59, 60, 61, 100, 150, 500, 700, 800, 900, 5_000] {
+            fs::write(root.join(format!("size-{size}")), pattern(size, 8)).unwrap();
+        }
+        for count in [0, 1, 3, 10, 40] {
+            let folder = root.join(format!("directory-{count}"));
+            fs::create_dir(&folder).unwrap();
+            for index in 0..count {
+                fs::create_dir(folder.join(format!("entry-{index}"))).unwrap();
+            }
+        }
+        let cut = fs::File::create(root.join("cut")).unwrap();
+        cut.write_all_at(&pattern(400, 1), 0).unwrap();
+        cut.set_len(70).unwrap();
+        cut.set_len(300).unwrap();
+    });
+}
+
+/// Sets bits of an inode's flags, as a feature that the kernel here does not mount would.
+fn set_flags(image: &Image, name: &str, bits: u32) {
+    let path = image.path.display().to_string();
+    let said = run("debugfs", &["-R", &format!("stat {name}"), &path]).unwrap();
+    let flags = said.split("Flags: 0x").nth(1).and_then(|rest| rest.split_whitespace().next()).expect("flags");
+    let flags = u32::from_str_radix(flags, 16).unwrap() | bits;
+    image.debugfs(&format!("sif {name} flags {flags:#x}\n"));
+}
+
+#[test]
+fn what_is_encrypted_is_told() {
+    let place = tempfile::tempdir().unwrap();
+    fs::create_dir(place.path().join("closed")).unwrap();
+    fs::write(place.path().join("closed/inner"), b"x").unwrap();
+    fs::write(place.path().join("sibling"), b"plain").unwrap();
+    fs::write(place.path().join("file"), b"cipher").unwrap();
+    symlink("target", place.path().join("link")).unwrap();
+    let image = Image::make("-t ext4 -b 4096 -O encrypt", "16M", Some(place.path()));
+    for name in ["closed", "file", "link"] {
+        set_flags(&image, name, 0x800);
+    }
+    let volume = open(&image.spec());
+    let root = volume.root().unwrap();
+    assert_eq!(read(&volume, "sibling"), b"plain");
+    assert!(volume.stat(&root, b"closed").is_ok() && volume.stat(&root, b"file").is_ok());
+    let closed = volume.directory(&root, b"closed").unwrap();
+    let encrypted =
+        |error: Option<TreeError>| matches!(error, Some(TreeError::Unavailable { what }) if what == "encrypted");
+    assert!(encrypted(volume.names(&closed, &mut |_| std::ops::ControlFlow::Continue(())).err()));
+    assert!(encrypted(volume.stat(&closed, b"inner").err()));
+    assert!(encrypted(volume.open(&root, b"file").err()));
+    assert!(encrypted(volume.link(&root, b"link").err()));
+}
+
+#[test]
+fn names_that_fold() {
+    let place = tempfile::tempdir().unwrap();
+    for folder in ["ascii", "mixed"] {
+        fs::create_dir(place.path().join(folder)).unwrap();
+        fs::write(place.path().join(folder).join("ReadMe.TXT"), b"x").unwrap();
+    }
+    fs::write(place.path().join("mixed/Grüße"), b"x").unwrap();
+    let image = Image::make("-t ext4 -b 4096 -O casefold", "16M", Some(place.path()));
+    for folder in ["ascii", "mixed"] {
+        set_flags(&image, folder, 0x4000_0000);
+    }
+    let volume = open(&image.spec());
+    let find = |folder: &str, name: &str| {
+        let directory = volume.directory(&volume.root().unwrap(), folder.as_bytes()).unwrap();
+        match volume.stat(&directory, name.as_bytes()) {
+            Ok(_) => "found".to_owned(),
+            Err(error) => error.to_string(),
+        }
+    };
+    for (folder, name, expect) in [
+        ("ascii", "ReadMe.TXT", "found"),
+        ("ascii", "README.txt", "found"),
+        ("ascii", "readme", "no such file"),
+        ("ascii", "straße", "not readable from here: casefold"),
+        ("mixed", "readme.txt", "found"),
+        ("mixed", "Grüße", "found"),
+        ("mixed", "GRÜSSE", "not readable from here: casefold"),
+        ("mixed", "other", "not readable from here: casefold"),
+    ] {
+        assert_eq!(find(folder, name), expect, "{folder}/{name}");
+    }
+}

@@ -1,0 +1,194 @@
+//! What the disk refuses: nothing is changed, nothing staged is left, and the reason is the right one. Where root is needed
+//! to make a disk refuse, an ordinary user's run of the test ends before that.
+
+use std::{path::PathBuf, process::Command};
+
+use dormouse_files::revision::Revision;
+
+use super::*;
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+fn run(command: &[&str]) -> bool {
+    Command::new(command[0]).args(&command[1..]).status().is_ok_and(|status| status.success())
+}
+
+/// Something mounted; gone when dropped.
+struct Mounted(PathBuf);
+
+impl Mounted {
+    fn new(arguments: &[&str], at: &std::path::Path) -> Self {
+        assert!(run(&[&["mount"], arguments, &[at.to_str().unwrap()]].concat()));
+        Self(at.to_owned())
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        run(&["umount", "--lazy", self.0.to_str().unwrap()]);
+    }
+}
+
+/// A workspace on a small file system in memory.
+fn small_world() -> Option<(Mounted, tempfile::TempDir, World)> {
+    if !is_root() {
+        return None;
+    }
+    let place = tempfile::tempdir().unwrap();
+    let mounted = Mounted::new(&["-t", "tmpfs", "-o", "size=4m", "none"], place.path());
+    let world = World::in_directory(tempfile::tempdir_in(place.path()).unwrap());
+    Some((mounted, place, world))
+}
+
+#[test]
+fn a_full_disk() {
+    let Some((_mounted, _place, world)) = small_world() else { return };
+    world.put("f", "a");
+    std::fs::write(world.at("filling"), vec![0; 3 << 20]).unwrap();
+    let big = vec![b'x'; 1 << 20];
+    refused(world.patch(&content("/f", &big)), "DiskFull");
+    refused(world.patch(&PatchPlan { create_parents: true, ..content("/d/e/f", &big) }), "DiskFull");
+    refused(world.write(&write_plan("/new"), &big), "DiskFull");
+    assert_eq!(world.names(), ["f", "filling"]);
+    assert_eq!(world.text("f"), "a");
+    assert!(world.staged().is_empty());
+    // What was refused is not remembered: with space again the same key serves.
+    let plan = content("/f", &big);
+    refused(world.patch(&plan), "DiskFull");
+    std::fs::remove_file(world.at("filling")).unwrap();
+    assert!(!world.patch(&plan).unwrap().replayed);
+    assert_eq!(Revision::of(&std::fs::read(world.at("f")).unwrap()), Revision::of(&big));
+}
+
+#[test]
+fn a_read_only_file_system() {
+    let Some((mounted, _place, mut world)) = small_world() else { return };
+    world.put("f", "a");
+    let at = mounted.0.to_str().unwrap().to_owned();
+    world.close();
+    assert!(run(&["mount", "-o", "remount,ro", &at]));
+    world.open();
+    refused(world.patch(&content("/f", b"b")), "ReadOnly");
+    refused(world.patch(&content("/none/f", b"b")), "NotFound");
+    refused(world.write(&write_plan("/f"), b"b"), "ReadOnly");
+    refused(world.workspace().remove(&remove_plan("/f"), &Unbounded), "ReadOnly");
+    refused(world.workspace().rename(&move_plan("/f", "/g"), &Unbounded), "ReadOnly");
+    refused(world.workspace().make_directory(&directory_plan("/d")), "ReadOnly");
+    use dormouse_files::tree::Tree;
+    let tree = world.workspace().tree();
+    assert!(tree.open(&tree.root().unwrap(), b"f").is_ok());
+    world.close();
+    assert!(run(&["mount", "-o", "remount,rw", &at]));
+    world.open();
+    world.close();
+}
+
+#[test]
+fn an_immutable_file() {
+    let world = World::new();
+    world.put("f", "a");
+    let at = world.at("f").to_str().unwrap().to_owned();
+    if !is_root() || !run(&["chattr", "+i", &at]) {
+        return;
+    }
+    let patched = world.patch(&content("/f", b"b"));
+    let removed = world.workspace().remove(&remove_plan("/f"), &Unbounded);
+    assert!(run(&["chattr", "-i", &at]));
+    refused(patched, "PermissionDenied");
+    refused(removed, "PermissionDenied");
+    assert_eq!(world.text("f"), "a");
+    assert!(world.staged().is_empty());
+    assert!(world.patch(&content("/f", b"b")).is_ok());
+}
+
+#[test]
+fn a_mount_point() {
+    if !is_root() {
+        return;
+    }
+    let world = World::new();
+    world.put("f", "a");
+    world.put("other", "b");
+    std::fs::create_dir(world.at("d")).unwrap();
+    let file = Mounted::new(&["--bind", world.at("other").to_str().unwrap()], &world.at("f"));
+    let directory = Mounted::new(&["-t", "tmpfs", "none"], &world.at("d"));
+    refused(world.patch(&content("/f", b"x")), "MountPoint");
+    refused(world.workspace().remove(&remove_plan("/f"), &Unbounded), "MountPoint");
+    refused(world.workspace().remove(&remove_plan("/d"), &Unbounded), "MountPoint");
+    let all = RemovePlan { recursive: true, ..remove_plan("/d") };
+    refused(world.workspace().remove(&all, &Unbounded), "MountPoint");
+    refused(world.workspace().rename(&move_plan("/f", "/g"), &Unbounded), "MountPoint");
+    refused(world.patch(&content("/d/x", b"x")), "Outside");
+    drop((file, directory));
+    assert_eq!((world.text("f").as_str(), world.text("other").as_str()), ("a", "b"));
+    assert!(world.staged().is_empty());
+}
+
+#[test]
+fn a_directory_that_may_not_be_written() {
+    use std::os::unix::fs::PermissionsExt;
+    let world = World::new();
+    std::fs::create_dir(world.at("d")).unwrap();
+    world.put("d/f", "a");
+    let allow = |mode| std::fs::set_permissions(world.at("d"), std::fs::Permissions::from_mode(mode)).unwrap();
+    if is_root() {
+        return;
+    }
+    for mode in [0o500, 0o300, 0o600, 0] {
+        allow(mode);
+        refused(world.patch(&content("/d/f", b"b")), "PermissionDenied");
+        refused(world.patch(&content("/d/new", b"b")), "PermissionDenied");
+        refused(world.patch(&PatchPlan { validate_only: true, ..content("/d/f", b"b") }), "PermissionDenied");
+        refused(world.workspace().remove(&remove_plan("/d/f"), &Unbounded), "PermissionDenied");
+        allow(0o700);
+        assert_eq!(world.names(), ["d", "d/f"]);
+    }
+    // Search permission alone is enough to read a file whose name is known.
+    allow(0o100);
+    use dormouse_files::tree::Tree;
+    let tree = world.workspace().tree();
+    let directory = tree.directory(&tree.root().unwrap(), b"d").unwrap();
+    assert!(tree.open(&directory, b"f").is_ok());
+    let listed = tree.names(&directory, &mut |_| std::ops::ControlFlow::Continue(()));
+    assert!(matches!(listed, Err(dormouse_files::tree::TreeError::PermissionDenied)));
+    allow(0o700);
+}
+
+#[test]
+fn a_broken_journal_refuses_the_workspace() {
+    let mut world = World::new();
+    world.put("f", "a");
+    world.patch(&content("/f", b"b")).unwrap();
+    world.close();
+    for name in ["journal.0", "journal.1"] {
+        let path = world.place.path().join("state").join(name);
+        let mut bytes = std::fs::read(&path).unwrap();
+        bytes.iter_mut().take(24).for_each(|byte| *byte ^= 0xee);
+        std::fs::write(&path, bytes).unwrap();
+    }
+    let opened = Workspace::open(&world.root(), world.place.path(), LiveLimits::default());
+    assert!(matches!(opened, Err(crate::OpenError::State { .. })));
+}
+
+#[test]
+fn a_state_directory_that_others_may_enter_is_refused() {
+    use std::os::unix::fs::PermissionsExt;
+    let mut world = World::new();
+    world.close();
+    let state = world.place.path().join("state");
+    std::fs::set_permissions(&state, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let open = || Workspace::open(&world.root(), world.place.path(), LiveLimits::default());
+    assert!(matches!(open(), Err(crate::OpenError::State { .. })));
+    std::fs::remove_dir_all(&state).unwrap();
+    std::os::unix::fs::symlink("/tmp", &state).unwrap();
+    std::os::unix::fs::symlink("/tmp", world.at(".dormouse")).unwrap();
+    let none = world.place.path().join("none");
+    let opened = Workspace::open(&world.root(), &none, LiveLimits::default());
+    assert!(matches!(opened, Err(crate::OpenError::State { .. })));
+    assert!(matches!(
+        Workspace::open(&world.at("missing"), &none, LiveLimits::default()),
+        Err(crate::OpenError::Root { .. })
+    ));
+}

@@ -1,0 +1,243 @@
+//! Which workspaces are here, in which state, and where their files are now.
+//!
+//! The two doors of every call on files are in [`reading`]; the transitions are in [`transition`], what they are allowed to
+//! do in [`state`]. Everything here blocks for moments (a mutex) or for as long
+//! as a disk takes (a record, a seal), so it runs on a lane, never on an async thread, but for the look-ups.
+
+pub mod admit;
+pub mod error;
+pub mod hooks;
+pub mod lease;
+pub mod place;
+pub mod reading;
+pub mod register;
+pub mod seal;
+pub mod spec;
+pub mod state;
+pub mod store;
+pub mod transition;
+pub mod watch;
+pub mod workspace;
+
+use std::{
+    collections::BTreeMap,
+    path::PathBuf,
+    sync::{Arc, Mutex, PoisonError, RwLock},
+    time::Duration,
+};
+
+use dormouse_disk::{DiskLimits, Unsealed};
+use dormouse_files::limits::Limits;
+use dormouse_live as live;
+
+pub use reading::{Origin, ReadSource, Reading, Walk, Writing};
+
+use crate::host::{
+    admit::Admission,
+    error::HostFault,
+    hooks::Hooks,
+    spec::Spec,
+    store::{Moment, Store, StoreError},
+    watch::Watchers,
+    workspace::{View, Workspace},
+};
+
+/// What an operator can switch off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Feature {
+    /// Search.
+    FileSearch,
+    /// Patch.
+    FilePatch,
+    /// Write, Remove, Move, MakeDirectory.
+    FileWrite,
+    /// Revisions in answers, and `expected_revision`.
+    FileRevision,
+    /// Reads of a workspace at rest.
+    OfflineRead,
+}
+
+impl Feature {
+    /// All of them.
+    pub const ALL: [Self; 5] =
+        [Self::FileSearch, Self::FilePatch, Self::FileWrite, Self::FileRevision, Self::OfflineRead];
+
+    /// As errors and the configuration carry it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::FileSearch => "file_search",
+            Self::FilePatch => "file_patch",
+            Self::FileWrite => "file_write",
+            Self::FileRevision => "file_revision",
+            Self::OfflineRead => "offline_read",
+        }
+    }
+}
+
+/// Everything that the host is told at its start.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Of the engines.
+    pub limits: Limits,
+    /// Of a directory's changes.
+    pub live: live::LiveLimits,
+    /// Against hostile images.
+    pub disk: DiskLimits,
+    /// Whether a disk whose journal needs recovery may answer.
+    pub unsealed: Unsealed,
+    /// What is switched off.
+    pub disabled: Vec<Feature>,
+    /// RegisterWorkspace takes no path outside these.
+    pub roots: Vec<PathBuf>,
+    /// Nor a socket outside these.
+    pub socket_roots: Vec<PathBuf>,
+    /// Nor a block device outside these.
+    pub device_roots: Vec<PathBuf>,
+    /// Nor a TCP port outside this range.
+    pub guest_tcp_ports: Option<(u16, u16)>,
+    /// Commands around a suspend and a resume.
+    pub hooks: Hooks,
+    /// Calls at once.
+    pub calls_max: usize,
+}
+
+/// The workspaces of this host. Cheap to clone.
+#[derive(Clone)]
+pub struct Host {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    settings: Settings,
+    store: Store,
+    admission: Admission,
+    watchers: Watchers,
+    workspaces: RwLock<BTreeMap<String, Arc<Workspace>>>,
+    /// The generation under which a name was released, so that the replay of a release is known. Bounded.
+    released: Mutex<BTreeMap<String, i64>>,
+    start_time: Moment,
+}
+
+impl Host {
+    /// A host that knows what its state directory holds, and nothing more yet.
+    ///
+    /// # Errors
+    /// A record that does not parse.
+    pub fn start(settings: Settings, store: Store) -> Result<Self, StoreError> {
+        let records = store.load()?;
+        let inner = Inner {
+            admission: Admission::new(settings.calls_max),
+            settings,
+            store,
+            watchers: Watchers::default(),
+            workspaces: RwLock::default(),
+            released: Mutex::default(),
+            start_time: Moment::now(),
+        };
+        let host = Self { inner: Arc::new(inner) };
+        for record in records {
+            let directory = match host.open_directory(&record.spec) {
+                Ok(directory) => directory,
+                Err(error) => {
+                    tracing::error!(workspace = record.name, %error, "a workspace's directory cannot be opened");
+                    None
+                }
+            };
+            host.insert(Workspace::new(record, directory));
+        }
+        Ok(host)
+    }
+
+    /// Its settings.
+    pub fn settings(&self) -> &Settings {
+        &self.inner.settings
+    }
+
+    /// Its room for calls on files.
+    pub fn admission(&self) -> &Admission {
+        &self.inner.admission
+    }
+
+    /// Who watches its workspaces.
+    pub fn watchers(&self) -> &Watchers {
+        &self.inner.watchers
+    }
+
+    /// Since when.
+    pub fn start_time(&self) -> Moment {
+        self.inner.start_time
+    }
+
+    /// Whether a feature is offered.
+    pub fn has(&self, feature: Feature) -> bool {
+        !self.inner.settings.disabled.contains(&feature)
+    }
+
+    /// # Errors
+    /// `FeatureUnavailable` where it is switched off.
+    pub fn require(&self, feature: Feature) -> Result<(), HostFault> {
+        if self.has(feature) {
+            return Ok(());
+        }
+        Err(HostFault::FeatureUnavailable { feature: feature.name().to_owned() })
+    }
+
+    fn insert(&self, workspace: Workspace) {
+        let mut workspaces = self.inner.workspaces.write().unwrap_or_else(PoisonError::into_inner);
+        workspaces.insert(workspace.name().to_owned(), Arc::new(workspace));
+    }
+
+    /// The workspace of this name.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub fn find(&self, name: &str) -> Result<Arc<Workspace>, HostFault> {
+        let workspaces = self.inner.workspaces.read().unwrap_or_else(PoisonError::into_inner);
+        workspaces.get(name).cloned().ok_or_else(|| HostFault::NotFound { workspace: name.to_owned() })
+    }
+
+    /// The workspace of this name, for a caller that knows it at this generation.
+    ///
+    /// # Errors
+    /// `NotFound`; `StaleGeneration` where the caller knows a newer one: the workspace has moved on elsewhere.
+    pub fn find_at(&self, name: &str, known: Option<i64>) -> Result<Arc<Workspace>, HostFault> {
+        let workspace = self.find(name)?;
+        let generation = workspace.held().record.generation;
+        match known {
+            Some(known) if known > generation => {
+                Err(HostFault::StaleGeneration { workspace: name.to_owned(), generation })
+            }
+            _ => Ok(workspace),
+        }
+    }
+
+    /// All workspaces, by name.
+    pub fn all(&self) -> Vec<Arc<Workspace>> {
+        let workspaces = self.inner.workspaces.read().unwrap_or_else(PoisonError::into_inner);
+        workspaces.values().cloned().collect()
+    }
+
+    /// Workspaces after this name, by name.
+    pub fn after(&self, name: &str) -> impl Iterator<Item = View> + use<> {
+        let later: Vec<Arc<Workspace>> = {
+            let workspaces = self.inner.workspaces.read().unwrap_or_else(PoisonError::into_inner);
+            let bounds = (std::ops::Bound::Excluded(name), std::ops::Bound::Unbounded);
+            workspaces.range::<str, _>(bounds).map(|(_, workspace)| workspace.clone()).collect()
+        };
+        later.into_iter().map(|workspace| workspace.view())
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.inner.workspaces.read().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
+    fn open_directory(&self, spec: &Spec) -> Result<Option<Arc<live::Workspace>>, live::OpenError> {
+        let Spec::Directory { root } = spec else { return Ok(None) };
+        live::Workspace::open(root, self.inner.store.root(), self.inner.settings.live.clone())
+            .map(|workspace| Some(Arc::new(workspace)))
+    }
+}
+
+/// Default bound on a Quiesce, where the caller names none.
+pub const QUIESCE_TIMEOUT: Duration = Duration::from_secs(10);

@@ -1,0 +1,347 @@
+//! How a workspace becomes known here and is forgotten: by the operator's configuration, whose word is taken, or by a
+//! call, which is taken only within what the configuration allows.
+
+use std::{
+    collections::BTreeMap,
+    fs, io,
+    net::SocketAddr,
+    os::unix::fs::{FileTypeExt, MetadataExt},
+    path::{Path, PathBuf},
+    sync::PoisonError,
+};
+
+use dormouse_files::path::TreePath;
+use dormouse_live as live;
+
+use crate::host::{
+    Host,
+    error::HostFault,
+    seal,
+    spec::{GuestAddress, Spec, check_name},
+    state::{Rest, State},
+    store::{Moment, Record, SCHEMA},
+    watch::Change,
+    workspace::{View, Workspace},
+};
+
+/// Most releases that are remembered for their replays.
+const RELEASED_COUNT_MAX: usize = 1_024;
+/// Most workspaces of one host.
+const WORKSPACE_COUNT_MAX: usize = 100_000;
+/// Most disks of one machine, and most layers of one disk.
+const DISK_COUNT_MAX: usize = 64;
+
+/// Why a workspace of the configuration cannot be registered.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfiguredError {
+    /// Its name or spec is wrong.
+    #[error("workspace {name}: {what}")]
+    Refused {
+        /// The name.
+        name: String,
+        /// What is wrong.
+        what: String,
+    },
+    /// Its directory cannot be opened.
+    #[error("workspace {name}")]
+    Directory {
+        /// The name.
+        name: String,
+        /// Why.
+        #[source]
+        source: live::OpenError,
+    },
+    /// Its record cannot be kept.
+    #[error("the record of workspace {name} cannot be kept")]
+    Record {
+        /// The name.
+        name: String,
+        /// From the system.
+        #[source]
+        source: io::Error,
+    },
+}
+
+impl Host {
+    /// Registers a workspace of the configuration. One that is known with the same spec keeps its state and generation;
+    /// one whose spec is another now begins anew under the next generation.
+    ///
+    /// # Errors
+    /// See [`ConfiguredError`].
+    pub fn register_configured(&self, name: &str, spec: &Spec, state: State) -> Result<(), ConfiguredError> {
+        let refused = |what: String| ConfiguredError::Refused { name: name.to_owned(), what };
+        check_name(name).map_err(refused)?;
+        let spec = resolved(spec).map_err(|(_, what)| refused(what))?;
+        let known = self.find(name).ok().map(|workspace| workspace.held().record.clone());
+        let generation = match known {
+            Some(record) if record.spec == spec => return Ok(()),
+            Some(record) => {
+                tracing::warn!(
+                    workspace = name,
+                    "the configuration gives a known workspace another spec; it begins anew"
+                );
+                record.generation.saturating_add(1)
+            }
+            None => 1,
+        };
+        self.check_images(name, &spec).map_err(|fault| refused(fault.to_string()))?;
+        let directory = self
+            .open_directory(&spec)
+            .map_err(|source| ConfiguredError::Directory { name: name.to_owned(), source })?;
+        let record = first_record(name, spec, state, generation);
+        self.inner.store.save(&record).map_err(|source| ConfiguredError::Record { name: name.to_owned(), source })?;
+        self.insert(Workspace::new(record, directory));
+        Ok(())
+    }
+
+    /// Registers a workspace that a caller names. Blocks.
+    ///
+    /// # Errors
+    /// `Invalid`, `AlreadyExists` with another spec, `Overloaded`, `Record`.
+    pub fn register(&self, name: &str, spec: &Spec, generation: i64, state: State) -> Result<View, HostFault> {
+        check_name(name).map_err(|what| HostFault::invalid("name", what))?;
+        if generation < 0 {
+            return Err(HostFault::invalid("generation", "the generation is negative; send 0 for the first one"));
+        }
+        let spec = resolved(spec).map_err(|(field, what)| HostFault::invalid(field, what))?;
+        self.check_allowed(&spec)?;
+        let mut released = self.inner.released.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Ok(known) = self.find(name) {
+            let view = known.view();
+            return match view.spec == spec {
+                true => Ok(view),
+                false => Err(HostFault::AlreadyExists { workspace: name.to_owned() }),
+            };
+        }
+        if let Some(&last) = released.get(name)
+            && generation != 0
+            && generation <= last
+        {
+            return Err(HostFault::StaleGeneration { workspace: name.to_owned(), generation: last });
+        }
+        if self.count() >= WORKSPACE_COUNT_MAX {
+            return Err(HostFault::Overloaded { what: "workspaces" });
+        }
+        self.check_images(name, &spec)?;
+        let directory = self
+            .open_directory(&spec)
+            .map_err(|error| HostFault::invalid("spec.directory.root", error_text(&error)))?;
+        let next = released.get(name).map_or(1, |last| last.saturating_add(1));
+        let record = first_record(name, spec, state, if generation == 0 { next } else { generation });
+        self.inner.store.save(&record).map_err(|source| HostFault::Record { workspace: name.to_owned(), source })?;
+        let workspace = Workspace::new(record, directory);
+        let view = workspace.view();
+        self.insert(workspace);
+        released.remove(name);
+        drop(released);
+        self.inner.watchers.tell(name, &Change::Now(Box::new(view.clone())));
+        Ok(view)
+    }
+
+    /// Forgets a workspace; its files are left alone. Blocks.
+    ///
+    /// # Errors
+    /// `NotFound`, `StaleGeneration`, `Invalid`, `Record`.
+    pub fn release(&self, name: &str, generation: i64) -> Result<(), HostFault> {
+        if generation < 0 {
+            return Err(HostFault::invalid(
+                "generation",
+                "the generation is negative; send 0 for the current one plus one",
+            ));
+        }
+        let mut released = self.inner.released.lock().unwrap_or_else(PoisonError::into_inner);
+        let workspace = match self.find(name) {
+            Ok(workspace) => workspace,
+            Err(fault) => {
+                return match released.get(name) {
+                    Some(&last) if generation == 0 || generation == last => Ok(()),
+                    Some(&last) if generation < last => {
+                        Err(HostFault::StaleGeneration { workspace: name.to_owned(), generation: last })
+                    }
+                    _ => Err(fault),
+                };
+            }
+        };
+        let _turn = workspace.turn();
+        let current = workspace.held().record.generation;
+        if generation != 0 && generation <= current {
+            return Err(HostFault::StaleGeneration { workspace: name.to_owned(), generation: current });
+        }
+        self.inner.store.remove(name).map_err(|source| HostFault::Record { workspace: name.to_owned(), source })?;
+        {
+            let mut held = workspace.held();
+            held.released = true;
+            held.volume = None;
+            workspace.epoch().advance();
+        }
+        self.inner.workspaces.write().unwrap_or_else(PoisonError::into_inner).remove(name);
+        let last = if generation == 0 { current.saturating_add(1) } else { generation };
+        remember(&mut released, name, last);
+        let change = Change::Released { name: name.to_owned(), generation: last, time: Moment::now() };
+        self.inner.watchers.tell(name, &change);
+        tracing::info!(workspace = name, generation = last, "a workspace is released");
+        Ok(())
+    }
+
+    /// Whether a caller may name these files: each under one of the configured roots.
+    fn check_allowed(&self, spec: &Spec) -> Result<(), HostFault> {
+        let settings = self.settings();
+        let under = |path: &Path, roots: &[PathBuf]| roots.iter().any(|root| path.starts_with(root));
+        match spec {
+            Spec::Directory { root } if under(root, &settings.roots) => Ok(()),
+            Spec::Directory { .. } => {
+                Err(HostFault::invalid("spec.directory.root", "the directory lies under none of the host's roots"))
+            }
+            Spec::Machine { guest, disks } => {
+                for (index, disk) in disks.iter().enumerate() {
+                    for (layer_index, layer) in disk.layers.iter().enumerate() {
+                        let device = fs::metadata(&layer.path).is_ok_and(|meta| meta.file_type().is_block_device());
+                        let roots = if device { &settings.device_roots } else { &settings.roots };
+                        if !under(&layer.path, roots) {
+                            let kind = if device { "device_roots" } else { "roots" };
+                            return Err(HostFault::invalid(
+                                format!("spec.machine.disks[{index}].layers[{layer_index}].path"),
+                                format!("the path lies under none of the host's {kind}"),
+                            ));
+                        }
+                    }
+                }
+                match guest.as_ref().map(|guest| &guest.address) {
+                    None | Some(GuestAddress::Vsock { .. }) => Ok(()),
+                    Some(GuestAddress::HybridVsock { socket, .. } | GuestAddress::Unix(socket)) => {
+                        if under(socket, &settings.socket_roots) {
+                            return Ok(());
+                        }
+                        Err(HostFault::invalid(
+                            "spec.machine.guest",
+                            "the socket lies under none of the host's socket_roots",
+                        ))
+                    }
+                    Some(GuestAddress::Tcp(address)) => {
+                        let port = address.parse::<SocketAddr>().map(|address| address.port()).unwrap_or_default();
+                        match settings.guest_tcp_ports {
+                            Some((first, last)) if (first..=last).contains(&port) => Ok(()),
+                            _ => {
+                                Err(HostFault::invalid("spec.machine.guest.tcp", "the port is none of guest_tcp_ports"))
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// No image that a machine writes may be in two workspaces; images behind it may be shared, as base images are.
+    fn check_images(&self, name: &str, spec: &Spec) -> Result<(), HostFault> {
+        let identity = |path: &Path| fs::metadata(path).map(|meta| (meta.dev(), meta.ino())).ok();
+        let Spec::Machine { disks, .. } = spec else { return Ok(()) };
+        let written: Vec<_> =
+            disks.iter().filter_map(|disk| disk.layers.first()).filter_map(|layer| identity(&layer.path)).collect();
+        for other in self.all().iter().filter(|other| other.name() != name) {
+            let other_spec = other.held().record.spec.clone();
+            if other_spec.layers().filter_map(|layer| identity(&layer.path)).any(|image| written.contains(&image)) {
+                return Err(HostFault::invalid(
+                    "spec.machine.disks",
+                    format!("an image of it belongs to workspace {}", other.name()),
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn remember(released: &mut BTreeMap<String, i64>, name: &str, generation: i64) {
+    if released.len() >= RELEASED_COUNT_MAX && !released.contains_key(name) {
+        released.pop_first();
+    }
+    released.insert(name.to_owned(), generation);
+}
+
+fn first_record(name: &str, spec: Spec, state: State, generation: i64) -> Record {
+    let rest = match state {
+        State::Suspended => Some(Rest::Suspended),
+        State::Parked => Some(Rest::Parked),
+        _ => None,
+    };
+    let found = rest.map(|rest| seal::look_at(&spec, rest, generation));
+    let (seal, note) = found.map_or((None, String::new()), |found| (found.seal, found.note));
+    Record {
+        schema: SCHEMA,
+        name: name.to_owned(),
+        spec,
+        state,
+        generation,
+        last: None,
+        seal,
+        note,
+        transition_time: Moment::now(),
+    }
+}
+
+/// A spec whose shape is sound and whose paths are resolved once, links included, to what is kept; else the field and
+/// what is wrong with it.
+fn resolved(spec: &Spec) -> Result<Spec, (String, String)> {
+    let resolve = |path: &Path, field: &str| {
+        if !path.is_absolute() {
+            return Err((field.to_owned(), format!("{} is not absolute", path.display())));
+        }
+        fs::canonicalize(path).map_err(|error| (field.to_owned(), format!("{}: {error}", path.display())))
+    };
+    match spec {
+        Spec::Directory { root } => {
+            let root = resolve(root, "spec.directory.root")?;
+            if !root.is_dir() {
+                return Err(("spec.directory.root".to_owned(), format!("{} is not a directory", root.display())));
+            }
+            Ok(Spec::Directory { root })
+        }
+        Spec::Machine { guest, disks } => {
+            let mut guest = guest.clone();
+            match guest.as_mut().map(|guest| &mut guest.address) {
+                Some(GuestAddress::HybridVsock { socket, .. } | GuestAddress::Unix(socket)) => {
+                    // The socket comes and goes with its machine; its directory must be there.
+                    let field = "spec.machine.guest";
+                    let (Some(parent), Some(name)) = (socket.parent(), socket.file_name()) else {
+                        return Err((field.to_owned(), format!("{} is no socket's path", socket.display())));
+                    };
+                    *socket = resolve(parent, field)?.join(name);
+                }
+                Some(GuestAddress::Vsock { cid, .. }) if *cid < 3 => {
+                    return Err(("spec.machine.guest.vsock.cid".to_owned(), "a machine's cid is 3 or more".to_owned()));
+                }
+                Some(GuestAddress::Tcp(address)) => match address.parse::<SocketAddr>() {
+                    Ok(address) if address.ip().is_loopback() => {}
+                    _ => {
+                        let what = format!("{address} is not a loopback address with a port");
+                        return Err(("spec.machine.guest.tcp".to_owned(), what));
+                    }
+                },
+                _ => {}
+            }
+            if disks.len() > DISK_COUNT_MAX {
+                return Err(("spec.machine.disks".to_owned(), format!("more than {DISK_COUNT_MAX} disks")));
+            }
+            let mut disks = disks.clone();
+            for (index, disk) in disks.iter_mut().enumerate() {
+                let field = format!("spec.machine.disks[{index}]");
+                if disk.layers.is_empty() || disk.layers.len() > DISK_COUNT_MAX {
+                    return Err((format!("{field}.layers"), format!("a disk has 1 to {DISK_COUNT_MAX} layers")));
+                }
+                let mount_path = TreePath::parse(disk.mount_path.as_bytes())
+                    .map_err(|error| (format!("{field}.mount_path"), error.to_string()))?;
+                disk.mount_path = mount_path.to_string();
+                for (layer_index, layer) in disk.layers.iter_mut().enumerate() {
+                    layer.path = resolve(&layer.path, &format!("{field}.layers[{layer_index}].path"))?;
+                }
+            }
+            Ok(Spec::Machine { guest, disks })
+        }
+    }
+}
+
+fn error_text(error: &live::OpenError) -> String {
+    match std::error::Error::source(error) {
+        Some(source) => format!("{error}: {source}"),
+        None => error.to_string(),
+    }
+}

@@ -1,0 +1,335 @@
+//! The proof that a disk is still: what Seal looks for and records, and what every read of the disk compares.
+//!
+//! Nothing is ever locked here: a writer's lock is asked for with `F_OFD_GETLK` (fcntl(2)) and never taken. QEMU keeps
+//! read locks at the bytes 101 and 103 of an image that it writes (`docs/system/qemu-block-drivers`, image locking), so a
+//! probe for a write lock there finds it; Cloud Hypervisor locks the whole file for writing, so a probe for a read lock
+//! finds that.
+
+use std::{
+    fs::File,
+    io,
+    os::unix::fs::{FileExt, MetadataExt},
+    path::Path,
+};
+
+use dormouse_disk::{DiskLimits, OpenError, Unsealed, Volume};
+use dormouse_files::revision::Revision;
+use nix::{
+    fcntl::{FcntlArg, fcntl},
+    libc,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::host::{
+    spec::{Disk, DiskFormat, FileSystem, Spec},
+    state::Rest,
+    store::Moment,
+};
+
+/// What Seal found on a workspace's disk.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Seal {
+    /// Of the transition that made it.
+    pub generation: i64,
+    /// The disk holds the files exactly as they were.
+    pub exact: bool,
+    /// Of each layer of the root's disk.
+    pub stamps: Vec<Stamp>,
+    /// Of the ext4 superblock, where it lies at its place in a raw image; else empty.
+    pub superblock_sha256: String,
+    /// When.
+    pub seal_time: Moment,
+    /// Mount points that no sealed disk holds.
+    pub foreign_mount_paths: Vec<String>,
+}
+
+/// What stat(2) says of a layer. No device number: it changes with a reboot.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Stamp {
+    /// The inode's number.
+    pub inode: u64,
+    /// In bytes.
+    pub size_bytes: u64,
+    /// Of the content.
+    pub modify_time: Moment,
+    /// Of the inode.
+    pub change_time: Moment,
+    /// The kind of the host's file system (`f_type` of statfs(2)), in hex: it survives a reboot, as a device number does not.
+    pub file_system_id: String,
+}
+
+/// How a layer differs from its stamp.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Difference {
+    /// It does not.
+    None,
+    /// Only the inode changed, as by chmod(2) or link(2).
+    InodeOnly,
+    /// The file is another one, or was written.
+    Content,
+}
+
+impl Stamp {
+    /// Of the file at this path now.
+    ///
+    /// # Errors
+    /// From the system.
+    pub fn of(path: &Path) -> io::Result<Self> {
+        let meta = std::fs::metadata(path)?;
+        let moment =
+            |seconds, nanoseconds: i64| Moment { seconds, nanoseconds: u32::try_from(nanoseconds).unwrap_or_default() };
+        let file_system = nix::sys::statfs::statfs(path)?;
+        Ok(Self {
+            inode: meta.ino(),
+            size_bytes: meta.len(),
+            modify_time: moment(meta.mtime(), meta.mtime_nsec()),
+            change_time: moment(meta.ctime(), meta.ctime_nsec()),
+            file_system_id: format!("{:x}", file_system.filesystem_type().0),
+        })
+    }
+
+    /// How what is there now differs from this stamp.
+    pub fn compare(&self, now: &Self) -> Difference {
+        let content = |stamp: &Self| (stamp.inode, stamp.size_bytes, stamp.modify_time, stamp.file_system_id.clone());
+        match (content(self) == content(now), self.change_time == now.change_time) {
+            (true, true) => Difference::None,
+            (true, false) => Difference::InodeOnly,
+            (false, _) => Difference::Content,
+        }
+    }
+}
+
+/// What Seal found.
+pub struct Found {
+    /// The proof; nothing where the disk cannot answer at all.
+    pub seal: Option<Seal>,
+    /// Why it is not exact; empty where it is.
+    pub note: String,
+    /// In one word, for a caller that demanded the proof: `needs_recovery`, `disk_locked`, `mtime`, or the reader's words.
+    pub what: String,
+}
+
+/// Looks at what a workspace's files lie on. Blocks; never fails for lack of proof.
+///
+/// A directory shares one page cache with whoever wrote it, so a still one is exact; that it is still is the control
+/// plane's word.
+pub fn look_at(spec: &Spec, rest: Rest, generation: i64) -> Found {
+    let elsewhere = spec.mounts_elsewhere().iter().map(ToString::to_string).collect();
+    match spec {
+        Spec::Machine { .. } => look(spec.root_disk(), elsewhere, rest, generation),
+        Spec::Directory { .. } => {
+            let seal = Seal {
+                generation,
+                exact: true,
+                stamps: Vec::new(),
+                superblock_sha256: String::new(),
+                seal_time: Moment::now(),
+                foreign_mount_paths: elsewhere,
+            };
+            Found { seal: Some(seal), note: String::new(), what: String::new() }
+        }
+    }
+}
+
+fn look(disk: Option<&Disk>, mounts_elsewhere: Vec<String>, rest: Rest, generation: i64) -> Found {
+    let none = |what: &str, note: String| Found { seal: None, note, what: what.to_owned() };
+    let Some(disk) = disk else {
+        return none("no_disk", "no disk is registered for the workspace's root".to_owned());
+    };
+    if disk.file_system != FileSystem::Ext4 {
+        let name = disk.file_system.name();
+        return none("file_system", format!("{name} is not read here, only ext4"));
+    }
+    if rest == Rest::Parked && !disk.flushes && disk.layers.iter().any(|layer| layer.format == DiskFormat::Qcow2) {
+        return none(
+            "qcow2_in_memory",
+            "a parked machine may hold parts of its qcow2 image in memory, and its flushes do not reach the disk"
+                .to_owned(),
+        );
+    }
+    let before = match stamps(disk) {
+        Ok(stamps) => stamps,
+        Err(error) => return none("disk_missing", format!("a layer of the disk cannot be read: {error}")),
+    };
+    let superblock = superblock(disk);
+    let open = Volume::open(&disk.to_reader(), Unsealed::Never, &DiskLimits::default());
+    let (mut exact, mut what, mut note) = match open {
+        Ok(_) => (true, String::new(), String::new()),
+        Err(OpenError::Unavailable { what }) => (false, what.clone(), format!("the disk is not proved still: {what}")),
+        Err(error) => (false, "corrupt".to_owned(), error.to_string()),
+    };
+    if exact && rest == Rest::Suspended && is_written(disk) {
+        (exact, what, note) =
+            (false, "disk_locked".to_owned(), "another process has the disk open for writing".to_owned());
+    }
+    match stamps(disk) {
+        Ok(after) if after == before => {}
+        _ => (exact, what, note) = (false, "mtime".to_owned(), "the disk changed while it was looked at".to_owned()),
+    }
+    let seal = Seal {
+        generation,
+        exact,
+        stamps: before,
+        superblock_sha256: superblock,
+        seal_time: Moment::now(),
+        foreign_mount_paths: mounts_elsewhere,
+    };
+    Found { seal: Some(seal), note, what }
+}
+
+/// What a read finds when it compares a disk with its seal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Standing {
+    /// It is as it was.
+    Holds,
+    /// It differs in a way that proves no writer.
+    Differs(&'static str),
+    /// Something wrote it without an Unseal.
+    Written(&'static str),
+}
+
+/// Compares a disk with its seal; `rest` because a parked machine keeps its own locks.
+pub fn verify(disk: &Disk, seal: &Seal, rest: Rest) -> Standing {
+    if rest == Rest::Suspended && is_written(disk) {
+        return Standing::Written("another process has the disk open for writing");
+    }
+    if disk.layers.len() != seal.stamps.len() {
+        return Standing::Differs("the seal is of another disk");
+    }
+    let mut worst = Difference::None;
+    for (layer, stamp) in disk.layers.iter().zip(&seal.stamps) {
+        match Stamp::of(&layer.path).map(|now| stamp.compare(&now)) {
+            Ok(Difference::None) => {}
+            Ok(Difference::InodeOnly) if worst == Difference::None => worst = Difference::InodeOnly,
+            Ok(Difference::InodeOnly) => {}
+            Ok(Difference::Content) => worst = Difference::Content,
+            Err(_) => return Standing::Differs("a layer of the disk is gone"),
+        }
+    }
+    let superblock_same = superblock(disk) == seal.superblock_sha256;
+    match worst {
+        Difference::None | Difference::InodeOnly if superblock_same => Standing::Holds,
+        Difference::None | Difference::InodeOnly => Standing::Written("the superblock changed"),
+        Difference::Content if superblock_same => {
+            Standing::Differs("the disk was touched or replaced since it was sealed")
+        }
+        Difference::Content => Standing::Written("the disk was written since it was sealed"),
+    }
+}
+
+/// Whether every layer still is the file that was sealed, with its size and time: one stat(2) each, cheap enough to ask
+/// before each piece.
+pub fn stands(disk: &Disk, seal: &Seal) -> bool {
+    disk.layers.len() == seal.stamps.len()
+        && disk.layers.iter().zip(&seal.stamps).all(|(layer, stamp)| {
+            std::fs::metadata(&layer.path).is_ok_and(|now| {
+                let modify_time = (stamp.modify_time.seconds, i64::from(stamp.modify_time.nanoseconds));
+                (now.ino(), now.len()) == (stamp.inode, stamp.size_bytes)
+                    && (now.mtime(), now.mtime_nsec()) == modify_time
+            })
+        })
+}
+
+/// Of each layer, after what the host's page cache holds of it has reached the disk (fsync(2) takes a read-only descriptor).
+fn stamps(disk: &Disk) -> io::Result<Vec<Stamp>> {
+    disk.layers
+        .iter()
+        .map(|layer| {
+            File::open(&layer.path)?.sync_all()?;
+            Stamp::of(&layer.path)
+        })
+        .collect()
+}
+
+/// SHA-256 of the 1,024 bytes of the superblock (kernel document ext4/globals, "Super Block"), where the file system
+/// fills a raw image; else empty.
+fn superblock(disk: &Disk) -> String {
+    let [layer] = disk.layers.as_slice() else { return String::new() };
+    if layer.format != DiskFormat::Raw || disk.partition.is_some() {
+        return String::new();
+    }
+    let mut bytes = [0; 1024];
+    match File::open(&layer.path).and_then(|file| file.read_exact_at(&mut bytes, 1024)) {
+        Ok(()) => Revision::of(&bytes).to_string(),
+        Err(_) => String::new(),
+    }
+}
+
+/// Whether another process is known to write a layer of the disk, by the locks that machines take.
+fn is_written(disk: &Disk) -> bool {
+    let probe = |file: &File, kind: libc::c_int, start: i64, length: i64| {
+        let mut lock = libc::flock {
+            l_type: kind as libc::c_short,
+            l_whence: libc::SEEK_SET as libc::c_short,
+            l_start: start,
+            l_len: length,
+            l_pid: 0,
+        };
+        // A file system without locks cannot show a writer; the stamps still can.
+        fcntl(file, FcntlArg::F_OFD_GETLK(&mut lock)).is_ok() && lock.l_type != libc::F_UNLCK as libc::c_short
+    };
+    disk.layers.iter().any(|layer| {
+        File::open(&layer.path).is_ok_and(|file| {
+            probe(&file, libc::F_WRLCK, 101, 1)
+                || probe(&file, libc::F_WRLCK, 103, 1)
+                || probe(&file, libc::F_RDLCK, 0, 0)
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stamp() -> Stamp {
+        Stamp {
+            inode: 1,
+            size_bytes: 2,
+            modify_time: Moment { seconds: 3, nanoseconds: 4 },
+            change_time: Moment { seconds: 5, nanoseconds: 6 },
+            file_system_id: "ef53".to_owned(),
+        }
+    }
+
+    #[test]
+    fn a_stamp_tells_the_inode_from_the_content() {
+        let check = |now: Stamp, expect| assert_eq!(stamp().compare(&now), expect);
+        check(stamp(), Difference::None);
+        check(Stamp { change_time: Moment::default(), ..stamp() }, Difference::InodeOnly);
+        check(Stamp { modify_time: Moment::default(), ..stamp() }, Difference::Content);
+        check(Stamp { size_bytes: 9, ..stamp() }, Difference::Content);
+        check(Stamp { inode: 9, ..stamp() }, Difference::Content);
+        check(Stamp { file_system_id: "1021994".to_owned(), ..stamp() }, Difference::Content);
+    }
+
+    #[test]
+    fn a_lock_of_a_machine_is_seen_and_a_reader_is_not() {
+        let image = tempfile::NamedTempFile::new().unwrap();
+        let disk = Disk {
+            layers: vec![crate::host::spec::DiskLayer { path: image.path().to_owned(), format: DiskFormat::Raw }],
+            partition: None,
+            file_system: FileSystem::Ext4,
+            mount_path: "/".to_owned(),
+            flushes: true,
+        };
+        let lock = |kind: libc::c_int, start| libc::flock {
+            l_type: kind as libc::c_short,
+            l_whence: libc::SEEK_SET as libc::c_short,
+            l_start: start,
+            l_len: 1,
+            l_pid: 0,
+        };
+        assert!(!is_written(&disk));
+        let machine = File::options().read(true).write(true).open(image.path()).unwrap();
+        fcntl(&machine, FcntlArg::F_OFD_SETLK(&lock(libc::F_RDLCK, 100))).unwrap();
+        assert!(!is_written(&disk), "byte 100 is what a reader holds");
+        fcntl(&machine, FcntlArg::F_OFD_SETLK(&lock(libc::F_RDLCK, 101))).unwrap();
+        assert!(is_written(&disk));
+        drop(machine);
+        let machine = File::options().read(true).write(true).open(image.path()).unwrap();
+        fcntl(&machine, FcntlArg::F_OFD_SETLK(&lock(libc::F_WRLCK, 0))).unwrap();
+        assert!(is_written(&disk));
+    }
+}

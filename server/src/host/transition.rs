@@ -1,0 +1,259 @@
+//! The transitions: each takes the workspace's turn, is judged by [`state::decide`], does its work, keeps the new record
+//! durably, and only then publishes it. A transition that cannot be kept was never made.
+
+use std::{io, sync::Arc, time::Duration};
+
+use crate::host::{
+    Host,
+    error::HostFault,
+    hooks,
+    lease::Lease,
+    seal,
+    spec::{Guest, Spec},
+    state::{self, Decision, LastCall, Rest, State, Transition},
+    store::{Moment, Record},
+    watch::Change,
+    workspace::{View, Workspace},
+};
+
+/// A transition with its arguments.
+#[derive(Debug, Clone)]
+pub struct Asked {
+    /// Which one.
+    pub transition: Transition,
+    /// 0: the current one plus one.
+    pub generation: i64,
+    /// SHA-256 of all arguments but name and generation, in hex.
+    pub arguments: String,
+    /// Of a Quiesce, and of the quiesce in a Suspend.
+    pub timeout: Duration,
+    /// Of a Seal: whether the proof is demanded.
+    pub proof: Proof,
+    /// Of an Open: the guest's new address.
+    pub guest: Option<Guest>,
+}
+
+/// Whether a Seal is refused where the proof does not hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Proof {
+    /// It is.
+    Demanded,
+    /// It is not: the workspace is at rest all the same, and its reads are what the proof allows.
+    AsFound,
+}
+
+impl Host {
+    /// Does a transition, or answers its replay. Blocks.
+    ///
+    /// # Errors
+    /// `NotFound`, `StaleGeneration`, `WrongState`, `NotQuiesced`, `QuiesceTimeout`, `FeatureUnavailable` where a guest
+    /// would be needed, `Record` where the record cannot be kept.
+    pub fn transition(&self, name: &str, asked: &Asked) -> Result<View, HostFault> {
+        let workspace = self.find(name)?;
+        let _turn = workspace.turn();
+        let record = self.current(&workspace)?;
+        let decision = state::decide(
+            name,
+            record.state,
+            record.generation,
+            record.last.as_ref(),
+            asked.transition,
+            &asked.arguments,
+            asked.generation,
+        )?;
+        let generation = match decision {
+            Decision::Answer => return Ok(workspace.view()),
+            Decision::Begin(generation) | Decision::CarryOn(generation) => generation,
+        };
+        tracing::info!(workspace = name, generation, transition = ?asked.transition, "a transition begins");
+        let step = Step { host: self, workspace: &workspace, asked, generation };
+        match asked.transition {
+            Transition::Quiesce => step.quiesce(Done::Yes)?,
+            Transition::Seal(rest) => step.seal(rest)?,
+            Transition::Unseal => step.unseal(Done::Yes)?,
+            Transition::Open => step.open()?,
+            Transition::Suspend(rest) => {
+                if record.state == State::Running {
+                    step.quiesce(Done::NotYet)?;
+                }
+                step.hook(&self.settings().hooks.pause)?;
+                step.seal(rest)?;
+            }
+            Transition::Resume => {
+                step.check_guest()?;
+                if !matches!(record.state, State::Resuming | State::Quiescing) {
+                    step.unseal(Done::NotYet)?;
+                }
+                step.hook(&self.settings().hooks.resume)?;
+                step.open()?;
+            }
+        }
+        Ok(workspace.view())
+    }
+
+    /// Back to running, where the workspace is still in the quiesce of this generation. Blocks.
+    ///
+    /// # Errors
+    /// `Record` where the record cannot be kept.
+    pub fn thaw(&self, name: &str, generation: i64) -> Result<(), HostFault> {
+        // Released meanwhile, or moved on by a later call: there is nothing to thaw.
+        let Ok(workspace) = self.find(name) else { return Ok(()) };
+        let _turn = workspace.turn();
+        let Ok(mut record) = self.current(&workspace) else { return Ok(()) };
+        if record.state != State::Quiescing || record.generation != generation {
+            return Ok(());
+        }
+        record.state = State::Running;
+        record.transition_time = Moment::now();
+        tracing::warn!(workspace = name, generation, "a quiesce is over its time; the workspace is running again");
+        self.publish(&workspace, record)
+    }
+
+    fn current(&self, workspace: &Arc<Workspace>) -> Result<Record, HostFault> {
+        let held = workspace.held();
+        if held.released {
+            return Err(HostFault::NotFound { workspace: workspace.name().to_owned() });
+        }
+        Ok(held.record.clone())
+    }
+
+    /// Keeps a record durably, then publishes it.
+    pub(super) fn publish(&self, workspace: &Arc<Workspace>, record: Record) -> Result<(), HostFault> {
+        self.inner
+            .store
+            .save(&record)
+            .map_err(|source| HostFault::Record { workspace: workspace.name().to_owned(), source })?;
+        {
+            let mut held = workspace.held();
+            held.record = record;
+            held.volume = None;
+            // Under the same lock as the state, so that no lease is taken of the old state in the new epoch.
+            workspace.epoch().advance();
+        }
+        self.inner.watchers.tell(workspace.name(), &Change::Now(Box::new(workspace.view())));
+        Ok(())
+    }
+
+    /// Moves a workspace whose disk was written without an Unseal out of service.
+    pub(super) fn quarantine(&self, workspace: &Arc<Workspace>, lease: &Lease, why: &str) {
+        let _turn = workspace.turn();
+        let Ok(mut record) = self.current(workspace) else { return };
+        // A transition that came first has ended the rest that this proof is about.
+        if lease.taken_at() != workspace.epoch().lease(None).taken_at() {
+            return;
+        }
+        record.state = State::Quarantined;
+        record.note = why.to_owned();
+        record.seal = None;
+        record.transition_time = Moment::now();
+        tracing::error!(workspace = workspace.name(), why, "a workspace is quarantined");
+        if let Err(error) = self.publish(workspace, record) {
+            tracing::error!(workspace = workspace.name(), %error, "the quarantine could not be recorded");
+        }
+    }
+}
+
+/// Whether a step ends its transition.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Done {
+    Yes,
+    NotYet,
+}
+
+/// One step of a transition, under the workspace's turn.
+struct Step<'a> {
+    host: &'a Host,
+    workspace: &'a Arc<Workspace>,
+    asked: &'a Asked,
+    generation: i64,
+}
+
+impl Step<'_> {
+    fn record(&self) -> Result<Record, HostFault> {
+        self.host.current(self.workspace)
+    }
+
+    /// The next record: this state, by this call.
+    fn publish(&self, mut record: Record, state: State, done: Done) -> Result<(), HostFault> {
+        record.state = state;
+        record.generation = self.generation;
+        record.transition_time = Moment::now();
+        record.last = Some(LastCall {
+            transition: self.asked.transition,
+            arguments: self.asked.arguments.clone(),
+            done: done == Done::Yes,
+        });
+        if matches!(state, State::Running | State::Quiescing | State::Resuming) {
+            record.seal = None;
+            record.note = String::new();
+        }
+        self.host.publish(self.workspace, record)
+    }
+
+    /// A machine's own agent would have to freeze or thaw it.
+    fn check_guest(&self) -> Result<(), HostFault> {
+        match &self.record()?.spec {
+            Spec::Machine { guest: Some(_), .. } => Err(HostFault::FeatureUnavailable { feature: "guest".to_owned() }),
+            _ => Ok(()),
+        }
+    }
+
+    fn quiesce(&self, done: Done) -> Result<(), HostFault> {
+        self.check_guest()?;
+        let before = self.record()?;
+        self.publish(before.clone(), State::Quiescing, Done::NotYet)?;
+        if !self.workspace.wait_for_changes(self.asked.timeout) {
+            // Back to running under the same generation and as an unfinished call, so that its replay tries again.
+            self.publish(before, State::Running, Done::NotYet)?;
+            return Err(HostFault::QuiesceTimeout { workspace: self.workspace.name().to_owned() });
+        }
+        match done {
+            Done::Yes => self.publish(before, State::Quiescing, Done::Yes),
+            Done::NotYet => Ok(()),
+        }
+    }
+
+    fn seal(&self, rest: Rest) -> Result<(), HostFault> {
+        let mut record = self.record()?;
+        let found = seal::look_at(&record.spec, rest, self.generation);
+        let exact = found.seal.as_ref().is_some_and(|seal| seal.exact);
+        if self.asked.proof == Proof::Demanded && !exact {
+            return Err(HostFault::NotQuiesced { workspace: self.workspace.name().to_owned(), what: found.what });
+        }
+        record.seal = found.seal;
+        record.note = found.note;
+        self.publish(record, rest.state(), Done::Yes)
+    }
+
+    /// The fence: it waits for no reader.
+    fn unseal(&self, done: Done) -> Result<(), HostFault> {
+        self.publish(self.record()?, State::Resuming, done)
+    }
+
+    fn open(&self) -> Result<(), HostFault> {
+        self.check_guest()?;
+        let mut record = self.record()?;
+        if let Some(guest) = &self.asked.guest {
+            match &mut record.spec {
+                Spec::Machine { .. } => {
+                    let _ = guest;
+                    return Err(HostFault::FeatureUnavailable { feature: "guest".to_owned() });
+                }
+                Spec::Directory { .. } => {
+                    return Err(HostFault::invalid("guest", "a directory workspace has no guest; leave it unset"));
+                }
+            }
+        }
+        self.publish(record, State::Running, Done::Yes)
+    }
+
+    fn hook(&self, argv: &[String]) -> Result<(), HostFault> {
+        let record = self.record()?;
+        let timeout = self.host.settings().hooks.timeout;
+        hooks::run(argv, self.workspace.name(), &record.spec, timeout).map_err(|error| {
+            tracing::error!(workspace = self.workspace.name(), %error, "a hook failed");
+            let source = io::Error::new(error.kind(), format!("the host's command failed: {error}"));
+            HostFault::Hook { workspace: self.workspace.name().to_owned(), source }
+        })
+    }
+}

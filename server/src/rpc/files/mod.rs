@@ -1,0 +1,214 @@
+//! FilesService: each verb in its own file, all by the same way.
+//!
+//! ```text
+//! decode (shape) → find (workspace, generation) → feature → state and room → lane: engine → encode
+//! ```
+//! That is the order in which the contract finds what is wrong with a request.
+
+pub mod capabilities;
+pub mod encode;
+pub mod fields;
+pub mod list;
+pub mod make_directory;
+pub mod patch;
+pub mod read;
+pub mod remove;
+pub mod rename;
+pub mod search;
+pub mod stat;
+pub mod write;
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use dormouse_files::{limits::Limits, stat::Revisions};
+use dormouse_proto::files::v1::{self, files_service_server::FilesService};
+use tonic::{Request, Response, Status, Streaming, metadata::MetadataMap};
+
+use crate::{
+    host::{
+        Feature, Host, ReadSource, Reading,
+        admit::{Permit, WorkspacePermit},
+        error::Failure,
+        workspace::Workspace,
+    },
+    rpc::{
+        lane::{LaneBudget, LaneStream},
+        observe::Call,
+        status,
+    },
+};
+
+/// The service.
+#[derive(Clone)]
+pub struct Files {
+    host: Host,
+}
+
+/// What a handler knows of its caller, and holds while it works.
+pub struct Caller {
+    /// By when it wants its answer.
+    pub deadline: Option<Instant>,
+    /// Which generation it knows.
+    pub generation: Option<i64>,
+    permit: Option<Arc<Permit>>,
+}
+
+/// The room of one call: held by whoever works for it, to the end of the work.
+pub struct Room {
+    _call: Option<Arc<Permit>>,
+    _workspace: WorkspacePermit,
+}
+
+/// A read that may begin.
+pub struct ReadCall {
+    reading: Arc<Reading>,
+    room: Room,
+    budget: LaneBudget,
+}
+
+impl Files {
+    /// On this host.
+    pub fn new(host: Host) -> Self {
+        Self { host }
+    }
+
+    fn limits(&self) -> &Limits {
+        &self.host.settings().limits
+    }
+
+    fn caller<T>(&self, request: &Request<T>) -> Result<Caller, Failure> {
+        caller(request.extensions().get::<Call>(), request.metadata())
+    }
+
+    /// The workspace, and room for a call on it.
+    fn find(&self, name: &str, caller: &Caller) -> Result<(Arc<Workspace>, Room), Failure> {
+        let workspace = self.host.find_at(name, caller.generation)?;
+        let room = Room { _call: caller.permit.clone(), _workspace: self.host.admission().workspace(name)? };
+        Ok((workspace, room))
+    }
+
+    /// A read of this workspace, with so much of the host's own time where it has any.
+    fn reading(
+        &self,
+        name: &str,
+        caller: &Caller,
+        feature: Option<Feature>,
+        source: ReadSource,
+        time: impl FnOnce(&Reading, &Limits) -> Option<Duration>,
+    ) -> Result<ReadCall, Failure> {
+        let (workspace, room) = self.find(name, caller)?;
+        if let Some(feature) = feature {
+            self.host.require(feature)?;
+        }
+        let reading = self.host.reading(&workspace, source)?;
+        let budget = LaneBudget::new(caller.deadline, time(&reading, self.limits()));
+        Ok(ReadCall { reading: Arc::new(reading), room, budget })
+    }
+
+    /// Which files get a revision.
+    fn revisions(&self, wanted: bool, reading: &Reading) -> Revisions {
+        if !wanted || !self.host.has(Feature::FileRevision) {
+            return Revisions::Never;
+        }
+        match reading.is_offline() {
+            true => Revisions::UpTo(self.limits().offline_revision_bytes_max),
+            false => Revisions::Always,
+        }
+    }
+
+    /// An expected revision is refused, not ignored, where this host gives none.
+    fn require_revisions(&self, expects: bool) -> Result<(), Failure> {
+        match expects {
+            true => Ok(self.host.require(Feature::FileRevision)?),
+            false => Ok(()),
+        }
+    }
+}
+
+fn caller(call: Option<&Call>, metadata: &MetadataMap) -> Result<Caller, Failure> {
+    Ok(Caller {
+        deadline: call.and_then(|call| call.deadline),
+        generation: fields::generation(metadata)?,
+        permit: call.and_then(|call| call.permit.clone()),
+    })
+}
+
+/// The host's own time to the first byte of a disk's answer.
+fn first_byte(reading: &Reading, limits: &Limits) -> Option<Duration> {
+    reading.is_offline().then_some(limits.offline_budget)
+}
+
+/// The host's own time for a walk.
+fn walk_time(_: &Reading, limits: &Limits) -> Option<Duration> {
+    Some(limits.search_budget)
+}
+
+/// Turns the failures of a handler into statuses, in one place for all verbs.
+macro_rules! answer {
+    ($workspace:expr, $work:expr) => {{
+        let workspace = $workspace;
+        match $work.await {
+            Ok(answer) => Ok(Response::new(answer)),
+            Err(failure) => Err(status::of(&workspace, &failure)),
+        }
+    }};
+}
+
+#[tonic::async_trait]
+impl FilesService for Files {
+    type ReadStream = LaneStream<v1::ReadResponse>;
+    type ListStream = LaneStream<v1::ListResponse>;
+    type SearchStream = LaneStream<v1::SearchResponse>;
+
+    async fn get_capabilities(
+        &self,
+        request: Request<v1::GetCapabilitiesRequest>,
+    ) -> Result<Response<v1::GetCapabilitiesResponse>, Status> {
+        answer!(request.get_ref().workspace.clone(), async { self.capabilities(&request) })
+    }
+
+    async fn stat(&self, request: Request<v1::StatRequest>) -> Result<Response<v1::StatResponse>, Status> {
+        answer!(request.get_ref().workspace.clone(), self.do_stat(request))
+    }
+
+    async fn read(&self, request: Request<v1::ReadRequest>) -> Result<Response<Self::ReadStream>, Status> {
+        answer!(request.get_ref().workspace.clone(), self.do_read(request))
+    }
+
+    async fn list(&self, request: Request<v1::ListRequest>) -> Result<Response<Self::ListStream>, Status> {
+        answer!(request.get_ref().workspace.clone(), self.do_list(request))
+    }
+
+    async fn search(&self, request: Request<v1::SearchRequest>) -> Result<Response<Self::SearchStream>, Status> {
+        answer!(request.get_ref().workspace.clone(), self.do_search(request))
+    }
+
+    async fn patch(&self, request: Request<v1::PatchRequest>) -> Result<Response<v1::PatchResponse>, Status> {
+        answer!(request.get_ref().workspace.clone(), self.do_patch(request))
+    }
+
+    async fn write(
+        &self,
+        request: Request<Streaming<v1::WriteRequest>>,
+    ) -> Result<Response<v1::WriteResponse>, Status> {
+        self.do_write(request).await.map(Response::new)
+    }
+
+    async fn remove(&self, request: Request<v1::RemoveRequest>) -> Result<Response<v1::RemoveResponse>, Status> {
+        answer!(request.get_ref().workspace.clone(), self.do_remove(request))
+    }
+
+    async fn r#move(&self, request: Request<v1::MoveRequest>) -> Result<Response<v1::MoveResponse>, Status> {
+        answer!(request.get_ref().workspace.clone(), self.do_move(request))
+    }
+
+    async fn make_directory(
+        &self,
+        request: Request<v1::MakeDirectoryRequest>,
+    ) -> Result<Response<v1::MakeDirectoryResponse>, Status> {
+        answer!(request.get_ref().workspace.clone(), self.do_make_directory(request))
+    }
+}

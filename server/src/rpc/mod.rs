@@ -1,0 +1,10 @@
+//! The edge: decode → resolve → run → encode, one file for each verb. Nothing here knows how a file is read or changed,
+//! and nothing below here knows the wire.
+
+pub mod body;
+pub mod files;
+pub mod host;
+pub mod lane;
+pub mod observe;
+pub mod status;
+pub mod wire;

@@ -1,0 +1,25 @@
+//! The log: text on a terminal, JSON otherwise, on standard error. Never file content, never whole paths at INFO.
+
+use std::io::{self, IsTerminal};
+
+use tracing_subscriber::EnvFilter;
+
+use crate::config::{LogConfig, LogFormat};
+
+/// Starts the log of this process; a second start leaves the first one as it is.
+///
+/// # Errors
+/// The level is no filter that tracing-subscriber knows.
+pub fn start(config: &LogConfig) -> Result<(), String> {
+    let filter = EnvFilter::try_new(&config.level).map_err(|error| format!("log.level: {error}"))?;
+    let text = match config.format {
+        LogFormat::Text => true,
+        LogFormat::Json => false,
+        LogFormat::Auto => io::stderr().is_terminal(),
+    };
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
+    let started = if text { builder.try_init() } else { builder.json().flatten_event(true).try_init() };
+    // In one process of many tests the first agent's log serves all.
+    drop(started);
+    Ok(())
+}

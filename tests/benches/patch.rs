@@ -1,0 +1,188 @@
+//! Patches through gRPC beside the bare system calls that any durable, compared replacement needs, in one run:
+//! `cargo bench -p dormouse-tests --bench patch`.
+//!
+//! The bare loop, for each patch: an unnamed file beside the target, written, given owner and mode, named in a state
+//! directory, it and that directory made durable; a record in a preallocated file made durable; the exchange; both
+//! directories made durable. The same files, sizes and file system, rounds that alternate, medians with least and most.
+//!
+//! `DORMOUSE_BENCH_ROUNDS` (9) and `DORMOUSE_BENCH_PATCHES` (200, a round) change it.
+
+use std::{
+    fs::{self, File},
+    io::Write as _,
+    os::fd::AsRawFd as _,
+    os::unix::fs::{FileExt as _, OpenOptionsExt as _},
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use dormouse_files::revision::Revision;
+use dormouse_proto::files::v1 as pb;
+use dormouse_tests::world::Setup;
+use nix::{
+    fcntl::{AT_FDCWD, AtFlags, OFlag, RenameFlags, renameat2},
+    unistd::linkat,
+};
+use tonic::transport::Channel;
+
+type Client = pb::files_service_client::FilesServiceClient<Channel>;
+
+fn number(variable: &str, default: usize) -> usize {
+    std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+}
+
+fn main() {
+    let rounds = number("DORMOUSE_BENCH_ROUNDS", 9);
+    let patches = number("DORMOUSE_BENCH_PATCHES", 200);
+    let directory = tempfile::tempdir().expect("a place for the files");
+    let (root, state) = (directory.path().join("root"), directory.path().join("bare"));
+    fs::create_dir(&root).and_then(|()| fs::create_dir(&state)).expect("two directories");
+    for index in 0..64 {
+        fs::write(root.join(format!("f{index}")), content(0)).expect("a file");
+    }
+    let world = Setup::new().directory("bench/tree", &root).start();
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
+    let client = runtime.block_on(world.files());
+    let counter = Arc::new(AtomicUsize::new(0));
+
+    let (mut against_bare, mut wide, mut shares) = (Vec::new(), Vec::new(), (Vec::new(), Vec::new()));
+    for round in 0..=rounds {
+        let bare = bare(&root, &state, patches);
+        let cpu = agent_cpu(&world);
+        let one = runtime.block_on(load(client.clone(), 1, patches, &counter));
+        let share = (agent_cpu(&world) - cpu).as_secs_f64() / one.as_secs_f64();
+        let cpu = agent_cpu(&world);
+        let many = runtime.block_on(load(client.clone(), 64, patches * 8, &counter));
+        let share_many = (agent_cpu(&world) - cpu).as_secs_f64() / many.as_secs_f64();
+        if round > 0 {
+            against_bare.push(bare.as_secs_f64() / one.as_secs_f64());
+            wide.push(8.0 * one.as_secs_f64() / many.as_secs_f64());
+            shares.0.push(share);
+            shares.1.push(share_many);
+        }
+    }
+    println!("{rounds} rounds of {patches} patches of 4 KiB; median (least-most)");
+    print("patches/s with 1 client ÷ the bare system calls", &mut against_bare);
+    print("patches/s with 64 clients on 64 files ÷ 1 client", &mut wide);
+    print("  the agent's CPU ÷ wall, 1 client", &mut shares.0);
+    print("  the agent's CPU ÷ wall, 64 clients", &mut shares.1);
+
+    let big = root.join("big");
+    let mut ratios = Vec::new();
+    for round in 0..=rounds.min(5) {
+        let text = format!("{}needle {round}\n{}", "line of text\n".repeat(1 << 20), "line of text\n".repeat(4 << 20));
+        fs::write(&big, &text.as_bytes()[..(64 << 20) - 1]).expect("a file of 64 MiB");
+        File::open(&big).and_then(|file| file.sync_all()).expect("it is durable");
+        let begin = Instant::now();
+        let bytes = fs::read(&big).expect("it reads");
+        let revision = Revision::of(&bytes);
+        let mut copy = File::create(directory.path().join("copy")).expect("a copy");
+        copy.write_all(&bytes).and_then(|()| copy.sync_all()).expect("it is durable");
+        let plain = begin.elapsed();
+        let request = pb::PatchRequest {
+            workspace: "bench/tree".to_owned(),
+            path: "/big".to_owned(),
+            change: Some(pb::patch_request::Change::Edits(pb::EditList {
+                edits: vec![pb::Edit {
+                    old_text: format!("needle {round}\n"),
+                    new_text: format!("noodle {round}\n"),
+                    replace_all: false,
+                }],
+            })),
+            expected_revision: Some(revision.to_string()),
+            idempotency_key: format!("big-{round}"),
+            ..Default::default()
+        };
+        let begin = Instant::now();
+        let done = runtime.block_on(client.clone().patch(request)).expect("the patch applies").into_inner();
+        assert!(done.durable);
+        if round > 0 {
+            ratios.push(begin.elapsed().as_secs_f64() / plain.as_secs_f64());
+        }
+    }
+    print("one edit of a 64 MiB file ÷ read + sha256 + write + fsync of it, wall", &mut ratios);
+}
+
+fn print(what: &str, ratios: &mut [f64]) {
+    ratios.sort_by(f64::total_cmp);
+    println!("{what}: {:.2} ({:.2}-{:.2})", ratios[ratios.len() / 2], ratios[0], ratios[ratios.len() - 1]);
+}
+
+fn content(number: usize) -> Vec<u8> {
+    let mut text = format!("{number:08}\n").into_bytes();
+    text.resize(4_096, b'x');
+    text
+}
+
+fn agent_cpu(world: &dormouse_tests::world::World) -> Duration {
+    let process = nix::unistd::Pid::from_raw(i32::try_from(world.process()).expect("a process id fits"));
+    let clock = nix::time::clock_getcpuclockid(process).expect("the agent has a clock");
+    Duration::from(nix::time::clock_gettime(clock).expect("the clock tells"))
+}
+
+/// So many patches of whole content by so many clients, each on files of its own.
+async fn load(client: Client, clients: usize, patches: usize, counter: &Arc<AtomicUsize>) -> Duration {
+    let begin = Instant::now();
+    let mut tasks = tokio::task::JoinSet::new();
+    for task in 0..clients {
+        let (mut client, counter) = (client.clone(), Arc::clone(counter));
+        tasks.spawn(async move {
+            for _ in 0..patches / clients {
+                let number = counter.fetch_add(1, Ordering::Relaxed);
+                let request = pb::PatchRequest {
+                    workspace: "bench/tree".to_owned(),
+                    path: format!("/f{task}"),
+                    change: Some(pb::patch_request::Change::Content(content(number).into())),
+                    idempotency_key: format!("key-{number}"),
+                    ..Default::default()
+                };
+                let done = client.patch(request).await.expect("the patch applies").into_inner();
+                assert!(done.durable && !done.replayed);
+            }
+        });
+    }
+    while let Some(task) = tasks.join_next().await {
+        task.expect("a client ends well");
+    }
+    begin.elapsed()
+}
+
+/// The same by bare system calls.
+fn bare(root: &Path, state: &Path, patches: usize) -> Duration {
+    let (root_file, state_file) = (File::open(root).expect("the root"), File::open(state).expect("the state"));
+    let journal =
+        File::options().create(true).truncate(false).write(true).open(state.join("journal")).expect("a journal");
+    journal.write_all_at(&vec![0; 1 << 20], 0).and_then(|()| journal.sync_all()).expect("it is preallocated");
+    let begin = Instant::now();
+    for number in 0..patches {
+        let target = root.join("f0");
+        let old = fs::read(&target).expect("the file reads");
+        let _ = Revision::of(&old);
+        let bytes = content(number + 1_000_000);
+        let record = [Revision::of(&bytes).digest().as_slice(), &[0; 480]].concat();
+        let file =
+            File::options().write(true).mode(0o644).custom_flags(OFlag::O_TMPFILE.bits()).open(root).expect("a file");
+        (&file).write_all(&bytes).expect("it takes the bytes");
+        nix::unistd::fchown(&file, Some(0.into()), Some(0.into()))
+            .or_else(|_| Ok::<(), nix::Error>(()))
+            .expect("an owner");
+        nix::sys::stat::fchmod(&file, nix::sys::stat::Mode::from_bits_truncate(0o644)).expect("a mode");
+        let name = format!("t{number}");
+        let magic = format!("/proc/self/fd/{}", file.as_raw_fd());
+        linkat(AT_FDCWD, magic.as_str(), &state_file, name.as_str(), AtFlags::AT_SYMLINK_FOLLOW).expect("a name");
+        file.sync_all().and_then(|()| state_file.sync_all()).expect("they are durable");
+        journal
+            .write_all_at(&record, (number % 1_024 * 512) as u64)
+            .and_then(|()| journal.sync_data())
+            .expect("a record");
+        renameat2(&state_file, name.as_str(), &root_file, "f0", RenameFlags::RENAME_EXCHANGE).expect("an exchange");
+        root_file.sync_all().and_then(|()| state_file.sync_all()).expect("they are durable");
+        fs::remove_file(state.join(&name)).expect("the old one goes");
+    }
+    begin.elapsed()
+}

@@ -1,0 +1,313 @@
+//! Search beside ripgrep, in one run, page cache warm: `cargo bench -p dormouse-tests --bench search`.
+//!
+//! Makes its own tree: source-like text from the crates at hand, mutated by a seed, 66,000 files and 2 GB. Ours goes
+//! through gRPC over a Unix socket and writes its matches to a file; ripgrep (environment `DORMOUSE_RG`, 15 or later)
+//! searches the same files with equal filters and writes to a file too. Rounds alternate; the median of the ratios ours ÷
+//! theirs is printed with its least and most, wall and CPU (agent + client ÷ ripgrep). As root the suspended disk, an
+//! image of the same tree, is set beside ripgrep over a loop mount of it.
+//!
+//! `DORMOUSE_BENCH_FILES` (66,000), `DORMOUSE_BENCH_ROUNDS` (15), `DORMOUSE_BENCH_SEED` (1) change it.
+
+use std::{
+    fs,
+    io::{BufWriter, Write as _},
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use dormouse_proto::files::v1 as pb;
+use dormouse_tests::{
+    oracle::Mounted,
+    skip,
+    world::{Setup, World},
+};
+use nix::{
+    sys::resource::{UsageWho, getrusage},
+    time::{ClockId, clock_getcpuclockid, clock_gettime},
+    unistd::Pid,
+};
+use tonic::transport::Channel;
+
+type Client = pb::files_service_client::FilesServiceClient<Channel>;
+
+/// One pattern, how it is asked of both, and how many matches come back.
+struct Question {
+    name: &'static str,
+    pattern: &'static str,
+    regex: bool,
+    any_case: bool,
+    max: i32,
+    /// Whether ripgrep's output is sorted and cut at `max`, as ours is.
+    cut: bool,
+}
+
+const QUESTIONS: &[Question] = &[
+    Question {
+        name: "very many hits, sorted, first 5,000",
+        pattern: "import",
+        regex: false,
+        any_case: false,
+        max: 5_000,
+        cut: true,
+    },
+    Question { name: "TODO", pattern: "TODO", regex: false, any_case: false, max: 5_000, cut: false },
+    Question { name: "rare literal", pattern: "zxqj_nowhere", regex: false, any_case: false, max: 5_000, cut: false },
+    Question { name: r"def \w+_test", pattern: r"def \w+_test", regex: true, any_case: false, max: 5_000, cut: false },
+    Question {
+        name: r"[A-Z]{3,}_[0-9]{4}\b",
+        pattern: r"[A-Z]{3,}_[0-9]{4}\b",
+        regex: true,
+        any_case: false,
+        max: 5_000,
+        cut: false,
+    },
+    Question {
+        name: "-i authorization",
+        pattern: "authorization",
+        regex: false,
+        any_case: true,
+        max: 5_000,
+        cut: false,
+    },
+    Question { name: "import, default 200", pattern: "import", regex: false, any_case: false, max: 200, cut: false },
+    Question { name: "TODO, default 200", pattern: "TODO", regex: false, any_case: false, max: 200, cut: false },
+];
+
+fn number(variable: &str, default: usize) -> usize {
+    std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+}
+
+fn main() {
+    let Some(rg) = skip::tool("DORMOUSE_RG", "the benchmark of Search") else { return };
+    let rounds = number("DORMOUSE_BENCH_ROUNDS", 15);
+    let directory = tempfile::tempdir().expect("a place for the tree");
+    let root = directory.path().join("root");
+    let (files, bytes) = corpus(&root, number("DORMOUSE_BENCH_FILES", 66_000), number("DORMOUSE_BENCH_SEED", 1) as u64);
+    println!("{files} files, {:.2} GB, {rounds} rounds; ours ÷ ripgrep, median (least-most)", bytes as f64 / 1e9);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    {
+        let world = Setup::new().directory("bench/tree", &root).start();
+        let client = runtime.block_on(world.files());
+        for question in QUESTIONS {
+            let bench = Bench {
+                world: &world,
+                client: &client,
+                runtime: &runtime,
+                rg: rg.as_ref(),
+                directory: directory.path(),
+            };
+            bench.compare("bench/tree", &root, question, rounds);
+        }
+    }
+    if !skip::is_root() {
+        return skip::skip("the benchmark of Search on a suspended disk", "mounting needs root");
+    }
+    let image = directory.path().join("disk.img");
+    let size = format!("{}M", 1_024 + bytes / (1 << 20) * 5 / 4);
+    dormouse_tests::image::run("mke2fs", &["-q", "-F", "-t", "ext4", "-d"], &[&root, &image], &[&size]);
+    let world = Setup::new().disk("bench/disk", &image).start();
+    let client = runtime.block_on(world.files());
+    let mounted = Mounted::copy_of(&image).expect("the image mounts");
+    println!("suspended disk ÷ ripgrep over a warm loop mount of it");
+    for question in QUESTIONS {
+        let bench =
+            Bench { world: &world, client: &client, runtime: &runtime, rg: rg.as_ref(), directory: directory.path() };
+        bench.compare("bench/disk", &mounted.root(), question, rounds);
+    }
+}
+
+struct Bench<'a> {
+    world: &'a World,
+    client: &'a Client,
+    runtime: &'a tokio::runtime::Runtime,
+    rg: &'a Path,
+    directory: &'a Path,
+}
+
+impl Bench<'_> {
+    fn compare(&self, workspace: &str, root: &Path, question: &Question, rounds: usize) {
+        // The first round of each warms its caches and is not counted.
+        let mut ratios = (Vec::new(), Vec::new());
+        let mut found = (0, 0);
+        for round in 0..=rounds {
+            let ours = self.ours(workspace, question);
+            let theirs = self.theirs(root, question);
+            found = (ours.lines, theirs.lines);
+            if round > 0 {
+                ratios.0.push(ours.wall.as_secs_f64() / theirs.wall.as_secs_f64());
+                ratios.1.push(ours.cpu.as_secs_f64() / theirs.cpu.as_secs_f64());
+            }
+        }
+        for list in [&mut ratios.0, &mut ratios.1] {
+            list.sort_by(f64::total_cmp);
+        }
+        let show = |list: &[f64]| format!("{:.3} ({:.3}-{:.3})", list[list.len() / 2], list[0], list[list.len() - 1]);
+        println!(
+            "  {:<38} wall {}  cpu {}  matches {} / {}",
+            question.name,
+            show(&ratios.0),
+            show(&ratios.1),
+            found.0,
+            found.1
+        );
+        if !question.cut && question.max == 5_000 && found.1 <= 5_000 {
+            assert_eq!(found.0, found.1, "both find the same lines");
+        }
+    }
+
+    fn ours(&self, workspace: &str, question: &Question) -> Run {
+        let path = self.directory.join("ours.txt");
+        let (agent, client) = (self.agent_cpu(), own_cpu());
+        let begin = Instant::now();
+        let lines = self.runtime.block_on(async {
+            let request = pb::SearchRequest {
+                workspace: workspace.to_owned(),
+                path: "/".to_owned(),
+                pattern: question.pattern.to_owned(),
+                regex: question.regex,
+                case_insensitive: question.any_case,
+                max_matches: Some(question.max),
+                ..Default::default()
+            };
+            let mut stream = self.client.clone().search(request).await.expect("a search begins").into_inner();
+            let mut out = BufWriter::new(fs::File::create(&path).expect("the output"));
+            let mut lines = 0;
+            while let Some(message) = stream.message().await.expect("a search goes on") {
+                for one in message.matches {
+                    writeln!(out, "{}:{}:{}:{}", one.path, one.line, one.column, one.text).expect("a line");
+                    lines += 1;
+                }
+            }
+            out.flush().expect("the output");
+            lines
+        });
+        Run { wall: begin.elapsed(), cpu: self.agent_cpu() - agent + own_cpu() - client, lines }
+    }
+
+    fn theirs(&self, root: &Path, question: &Question) -> Run {
+        let path = self.directory.join("theirs.txt");
+        let out = fs::File::create(&path).expect("the output");
+        let before = children_cpu();
+        let begin = Instant::now();
+        let mut command = Command::new(self.rg);
+        command.args(["--no-config", "--no-ignore", "--hidden", "-g", "!.git", "-g", "!node_modules"]);
+        command.args(["--max-filesize", "1M", "-n", "--column", "--color", "never", "--no-heading"]);
+        if question.any_case {
+            command.arg("-i");
+        }
+        if !question.regex {
+            command.arg("-F");
+        }
+        if question.cut {
+            command.args(["--sort", "path"]);
+        }
+        command.args(["-e", question.pattern]).arg(root);
+        if question.cut {
+            let mut child = command.stdout(Stdio::piped()).spawn().expect("rg starts");
+            let input = child.stdout.take().expect("its output is piped");
+            let head = Command::new("head").args(["-n", &question.max.to_string()]).stdin(input).stdout(out).status();
+            assert!(head.expect("head runs").success());
+            child.wait().expect("rg ends");
+        } else {
+            command.stdout(out).status().expect("rg runs");
+        }
+        let (wall, cpu) = (begin.elapsed(), children_cpu() - before);
+        let lines = fs::read(&path).expect("the output").iter().filter(|&&byte| byte == b'\n').count();
+        Run { wall, cpu, lines }
+    }
+
+    fn agent_cpu(&self) -> Duration {
+        let process = Pid::from_raw(i32::try_from(self.world.process()).expect("a process id fits"));
+        let clock: ClockId = clock_getcpuclockid(process).expect("the agent has a clock");
+        Duration::from(clock_gettime(clock).expect("the clock tells"))
+    }
+}
+
+struct Run {
+    wall: Duration,
+    cpu: Duration,
+    lines: usize,
+}
+
+fn own_cpu() -> Duration {
+    cpu(UsageWho::RUSAGE_SELF)
+}
+
+fn children_cpu() -> Duration {
+    cpu(UsageWho::RUSAGE_CHILDREN)
+}
+
+fn cpu(who: UsageWho) -> Duration {
+    let usage = getrusage(who).expect("the kernel tells");
+    let micros: i64 =
+        [usage.user_time(), usage.system_time()].iter().map(|time| time.tv_sec() * 1_000_000 + time.tv_usec()).sum();
+    Duration::from_micros(u64::try_from(micros).expect("time is not negative"))
+}
+
+/// Writes about 31 KB a file from the Rust sources of the crates at hand, with words swapped by a seed; gives the count and
+/// the bytes.
+fn corpus(root: &Path, files: usize, seed: u64) -> (usize, u64) {
+    let sources = crate_sources();
+    assert!(sources.len() > 200, "the cargo home holds sources");
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut next = move || {
+        // xorshift64 (Marsaglia, 2003)
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state
+    };
+    let swaps = [("use ", "import "), ("fn ", "def "), ("let ", "var "), ("// ", "// TODO "), ("pub ", "export ")];
+    let (mut count, mut bytes) = (0, 0_u64);
+    while count < files {
+        let text = &sources[next() as usize % sources.len()];
+        // A window of lines of the source, so that no two files are the same.
+        let lines: Vec<&str> = text.lines().collect();
+        let begin = next() as usize % lines.len().max(1);
+        let mut content = String::new();
+        for line in lines[begin..].iter().chain(&lines[..begin]) {
+            let pick = next();
+            let (from, to) = swaps[(pick >> 8) as usize % swaps.len()];
+            match pick % 100 {
+                0..8 => content.push_str(&line.replacen(from, to, 1)),
+                _ => content.push_str(line),
+            }
+            content.push('\n');
+            if content.len() > 96 << 10 {
+                break;
+            }
+        }
+        let folder = root.join(format!("group-{:02}/package-{:03}/src", count / 4_000, count / 40));
+        fs::create_dir_all(&folder).expect("a folder");
+        fs::write(folder.join(format!("file_{count:06}.rs")), &content).expect("a file");
+        count += 1;
+        bytes += content.len() as u64;
+    }
+    (count, bytes)
+}
+
+/// Rust sources of 20 to 200 KiB of the crates that cargo has unpacked.
+fn crate_sources() -> Vec<String> {
+    let home = std::env::var_os("CARGO_HOME")
+        .map(PathBuf::from)
+        .or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cargo")))
+        .expect("a cargo home");
+    let mut waiting = vec![home.join("registry/src")];
+    let mut paths = Vec::new();
+    while let Some(folder) = waiting.pop() {
+        let Ok(entries) = fs::read_dir(&folder) else { continue };
+        for entry in entries.flatten() {
+            let path = entry.path();
+            if path.is_dir() {
+                waiting.push(path);
+            } else if path.extension().is_some_and(|ending| ending == "rs") {
+                paths.push(path);
+            }
+        }
+    }
+    paths.sort();
+    let size = |path: &PathBuf| fs::metadata(path).map(|meta| meta.len()).unwrap_or_default();
+    let texts = paths.iter().filter(|path| (20 << 10..200 << 10).contains(&size(path)));
+    texts.filter_map(|path| fs::read_to_string(path).ok()).take(3_000).collect()
+}
