@@ -12,6 +12,8 @@ use rustix::{
 
 /// Bytes of all names of a file's extended attributes, and of one value (`XATTR_LIST_MAX`, `XATTR_SIZE_MAX` of limits.h).
 const ATTRIBUTE_BYTES_MAX: usize = 64 << 10;
+/// What new files and directories in a directory begin with (acl(5)).
+const DEFAULT_LIST: &[u8] = b"system.posix_acl_default";
 const ACCESS_LIST: &[u8] = b"system.posix_acl_access";
 /// New content has no right to the old one's capabilities, and hashes of the old content do not hold for the new one.
 const DROPPED: [&[u8]; 3] = [b"security.capability", b"security.ima", b"security.evm"];
@@ -32,16 +34,35 @@ pub(crate) fn copy(staged: impl AsFd, old: impl AsFd) -> Result<(), Errno> {
     }
     fs::fchmod(&staged, Mode::from_raw_mode(from.st_mode & MODE_BITS))?;
     for name in listed {
-        let mut value = vec![0; ATTRIBUTE_BYTES_MAX];
-        let length = match fs::fgetxattr(&old, name, &mut value[..]) {
-            Ok(length) => length,
-            // It was removed since it was listed.
-            Err(Errno::NODATA) => continue,
-            Err(errno) => return Err(errno),
-        };
-        fs::fsetxattr(&staged, name, &value[..length], XattrFlags::empty())?;
+        // It may have been removed since it was listed.
+        if let Some(value) = value(&old, name)? {
+            fs::fsetxattr(&staged, name, &value, XattrFlags::empty())?;
+        }
     }
     Ok(())
+}
+
+/// The default list of a directory, where it has one.
+pub(crate) fn default_list(directory: impl AsFd) -> Result<Option<Vec<u8>>, Errno> {
+    value(directory, DEFAULT_LIST)
+}
+
+/// Gives a new directory, which was not made in its future parent, what it would have inherited there. Its mode comes after.
+pub(crate) fn inherit(directory: impl AsFd, default_list: &[u8]) -> Result<(), Errno> {
+    fs::fsetxattr(&directory, DEFAULT_LIST, default_list, XattrFlags::empty())?;
+    fs::fsetxattr(&directory, ACCESS_LIST, default_list, XattrFlags::empty())
+}
+
+fn value(file: impl AsFd, name: &[u8]) -> Result<Option<Vec<u8>>, Errno> {
+    let mut value = vec![0; ATTRIBUTE_BYTES_MAX];
+    match fs::fgetxattr(file, name, &mut value[..]) {
+        Ok(length) => {
+            value.truncate(length);
+            Ok(Some(value))
+        }
+        Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::NOSYS) => Ok(None),
+        Err(errno) => Err(errno),
+    }
 }
 
 /// Makes `staged` a new file or directory with this mode in a directory; as root it belongs to the directory's owner.

@@ -141,7 +141,7 @@ pub(crate) fn dress(
         let parent = fs::fstat(&place.parent)?;
         attributes::found(staged.file(), mode.unwrap_or(0o644), &parent, state.is_root)?;
         if !place.missing.is_empty() {
-            let directories = Directories::make(state, &place.missing, PARENT_MODE, &parent)?;
+            let directories = Directories::make(state, &place.missing, PARENT_MODE, &place.parent)?;
             staged.wrap(directories, &place.name)?;
         }
         Ok(())

@@ -24,9 +24,31 @@ pub enum Rule {
     NameBeforeFlush,
 }
 
+/// A disk that a test may break: from then on every flush of a directory or of the journal fails.
+#[derive(Clone, Default)]
+pub(crate) struct Disk {
+    #[cfg(any(test, feature = "failpoints"))]
+    broken: Option<std::sync::Arc<std::sync::atomic::AtomicBool>>,
+}
+
+impl Disk {
+    #[cfg(any(test, feature = "failpoints"))]
+    pub(crate) fn check(&self) -> Result<(), rustix::io::Errno> {
+        let broken = self.broken.as_ref().is_some_and(|broken| broken.load(std::sync::atomic::Ordering::SeqCst));
+        if broken { Err(rustix::io::Errno::IO) } else { Ok(()) }
+    }
+
+    #[cfg(not(any(test, feature = "failpoints")))]
+    #[inline]
+    pub(crate) fn check(&self) -> Result<(), rustix::io::Errno> {
+        Ok(())
+    }
+}
+
 /// The steps of one workspace.
 #[derive(Default)]
 pub(crate) struct Steps {
+    pub(crate) disk: Disk,
     #[cfg(any(test, feature = "failpoints"))]
     hook: Option<StopHook>,
     #[cfg(any(test, feature = "failpoints"))]
@@ -39,6 +61,11 @@ pub(crate) struct Steps {
 impl Steps {
     pub(crate) fn with_hook(hook: StopHook) -> Self {
         Self { hook: Some(hook), ..Self::default() }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn on_disk(hook: StopHook, broken: std::sync::Arc<std::sync::atomic::AtomicBool>) -> Self {
+        Self { disk: Disk { broken: Some(broken) }, ..Self::with_hook(hook) }
     }
 
     pub(crate) fn without(rule: Rule) -> Self {

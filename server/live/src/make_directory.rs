@@ -1,15 +1,5 @@
 //! MakeDirectory: made with all its missing parents in the state directory, and renamed into place as one.
 
-use dormouse_files::{
-    Fault,
-    budget::Unbounded,
-    change::{MakeDirectoryPlan, PlaceDone},
-    meta::FileType,
-    stat::Entry,
-    tree::{Tree, TreeError},
-};
-use rustix::fs;
-
 use crate::{
     commit::{self, Outcome},
     content::{Leave, meta_now},
@@ -20,6 +10,14 @@ use crate::{
     record::{Action, Answer},
     stage::{Directories, PARENT_MODE},
     workspace::{ATTEMPT_COUNT_MAX, Changing, Finished, Inner, Recording},
+};
+use dormouse_files::{
+    Fault,
+    budget::Unbounded,
+    change::{MakeDirectoryPlan, PlaceDone},
+    meta::FileType,
+    stat::Entry,
+    tree::{Tree, TreeError},
 };
 
 impl Inner {
@@ -67,9 +65,8 @@ impl Inner {
                     Err(error) => return Err(at_component(&self.tree, path, path, error, &self.limits.files)),
                 }
             }
-            let parent = fs::fstat(&place.parent).map_err(|errno| fault(path, errno))?;
             let names: Vec<Vec<u8>> = place.missing.iter().chain([&place.name]).cloned().collect();
-            let made = Directories::make(state, &names, plan.mode.unwrap_or(PARENT_MODE), &parent)
+            let made = Directories::make(state, &names, plan.mode.unwrap_or(PARENT_MODE), &place.parent)
                 .map_err(|errno| fault(path, errno))?;
             made.sync().map_err(|error| io_fault(path, error))?;
             state.sync().map_err(|errno| fault(path, errno))?;

@@ -300,9 +300,8 @@ impl NewParents {
         if to.missing.is_empty() {
             return Ok(Some(Self { innermost: hold(&to.parent)?, path: here, made: Vec::new() }));
         }
-        let parent = fs::fstat(&to.parent).map_err(|errno| fault(path, errno))?;
         let directories =
-            Directories::make(state, &to.missing, PARENT_MODE, &parent).map_err(|errno| fault(path, errno))?;
+            Directories::make(state, &to.missing, PARENT_MODE, &to.parent).map_err(|errno| fault(path, errno))?;
         directories.sync().map_err(|error| io_fault(path, error))?;
         let first = to.changed_name();
         match rename_to_free(state.as_ref(), directories.stage().as_bytes(), &to.parent, first) {

@@ -17,7 +17,7 @@ use std::{
 };
 
 use rustix::{
-    fs::{self, AtFlags, Mode, OFlags, Stat},
+    fs::{self, AtFlags, Mode, OFlags},
     io::Errno,
 };
 
@@ -189,7 +189,14 @@ impl Staged {
 impl Directories {
     /// Makes directories one within the other, the first under a staging name, the rest under theirs. The innermost gets
     /// `last_mode`, the others [`PARENT_MODE`]; all belong to whom the first one's future parent says.
-    pub(crate) fn make(state: &Arc<State>, names: &[Vec<u8>], last_mode: u32, parent: &Stat) -> Result<Self, Errno> {
+    pub(crate) fn make(
+        state: &Arc<State>,
+        names: &[Vec<u8>],
+        last_mode: u32,
+        parent: impl AsFd,
+    ) -> Result<Self, Errno> {
+        let stat = fs::fstat(&parent)?;
+        let default_list = attributes::default_list(&parent)?;
         let named = Named { state: Arc::clone(state), name: state.new_stage() };
         let mut held: Vec<OwnedFd> = Vec::with_capacity(names.len());
         for (index, name) in names.iter().enumerate() {
@@ -198,7 +205,10 @@ impl Directories {
             let above = held.last().map_or(state.as_ref().as_fd(), AsFd::as_fd);
             fs::mkdirat(above, name, Mode::RWXU)?;
             let directory = open_beneath(above, name, OFlags::RDONLY | OFlags::DIRECTORY)?;
-            attributes::found(&directory, mode, parent, state.is_root)?;
+            if let Some(list) = &default_list {
+                attributes::inherit(&directory, list)?;
+            }
+            attributes::found(&directory, mode, &stat, state.is_root)?;
             held.push(directory);
         }
         let outermost = held.first().ok_or(Errno::INVAL)?;

@@ -149,6 +149,7 @@ impl State {
     }
 
     pub(crate) fn sync(&self) -> Result<(), Errno> {
+        self.steps.disk.check()?;
         fs::fsync(&self.directory)
     }
 

@@ -173,7 +173,12 @@ impl Workspace {
         Self::open_at(root, agent_state, limits, Steps::without(rule))
     }
 
-    fn open_at(root: &Path, agent_state: &Path, limits: LiveLimits, steps: Steps) -> Result<Self, OpenError> {
+    pub(crate) fn open_at(
+        root: &Path,
+        agent_state: &Path,
+        limits: LiveLimits,
+        steps: Steps,
+    ) -> Result<Self, OpenError> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let held = fs::openat(fs::CWD, root, flags, Mode::empty())
             .map_err(|errno| OpenError::Root { root: root.to_owned(), source: errno.into() })?;
@@ -243,7 +248,9 @@ impl Changing {
             Err(errno) => return Ok(Err(errno)),
         };
         let left = recover::stages(&state)?;
-        let ledger = Ledger::open(state.as_ref().as_fd(), limits, |intent| recover::settle(tree, &state, intent))?;
+        let ledger = Ledger::open(state.as_ref().as_fd(), &state.steps.disk, limits, |intent| {
+            recover::settle(tree, &state, intent)
+        })?;
         let changing = Self { state, ledger, displaced: Mutex::default(), sweeper: Sweeper::default() };
         // Only now: what the journal said of them is settled, and that is durable.
         for name in left {

@@ -5,7 +5,7 @@
 //!                                                                   └─► the best: nearest, divergence, cause
 //! ```
 //! It only helps a person or a model to ask again; nothing is ever applied because it nearly matched. What it spends is
-//! bounded by the bytes it looks at, so that a miss in a large file costs no more than some scans of it.
+//! bounded by the bytes it looks at: of a large file only the beginning, some scans of that, and few lines one by one.
 
 use std::borrow::Cow;
 
@@ -16,16 +16,26 @@ use super::Edit;
 
 /// Bytes of the nearest line that are told.
 const NEAREST_TEXT_BYTES_MAX: usize = 200;
-/// Words of the old text that are looked for.
+/// Bytes of the file that are looked at.
+const TEXT_BYTES_MAX: usize = 4 << 20;
+/// Words of the old text that are looked for in a file of at most [`SMALL_TEXT_BYTES_MAX`], and in a larger one.
 const WORD_COUNT_MAX: usize = 4;
-/// Bytes of the file scanned for words, all words together: a word more is looked for only below it.
-const SCAN_BYTES_MAX: usize = 128 << 20;
+const LARGE_WORD_COUNT_MAX: usize = 2;
+/// See [`WORD_COUNT_MAX`].
+const SMALL_TEXT_BYTES_MAX: usize = 1 << 20;
 /// Lines of the old text that words are taken from, and that a place is scored by.
 const SCORED_LINE_COUNT_MAX: usize = 64;
+/// Bytes of each of those lines that words are taken from.
+const WORD_LINE_BYTES_MAX: usize = 1 << 10;
+/// Lines of the old text that are compared; alike so far is then taken for alike.
+const COMPARED_LINE_COUNT_MAX: usize = 4096;
 /// Places of one word that are compared.
 const PLACE_COUNT_MAX: usize = 64;
-/// Bytes compared line by line, all places together.
-const COMPARE_BYTES_MAX: usize = 1 << 20;
+/// Bytes compared line by line, all places together; a line costs at least [`LINE_COST_BYTES`].
+const COMPARE_BYTES_MAX: usize = 256 << 10;
+const LINE_COST_BYTES: usize = 16;
+/// Longest line that is compared.
+const LINE_BYTES_MAX: usize = 64 << 10;
 /// Longest line that is brought into another Unicode form.
 const FOLD_BYTES_MAX: usize = 4 << 10;
 /// Bytes of the file in which a merely similar line is sought.
@@ -77,6 +87,7 @@ impl Cause {
 
 /// Says what an edit whose old text is nowhere in `text` may have meant.
 pub fn diagnose(text: &str, edit: &Edit) -> Diagnosis {
+    let text = &text[..text.floor_char_boundary(TEXT_BYTES_MAX)];
     if let Some(at) = with_other_line_ends(text, &edit.old_text) {
         let line = line_start(text, at);
         return told(text, Some(line), Some(line), Some(Cause::Crlf));
@@ -84,14 +95,14 @@ pub fn diagnose(text: &str, edit: &Edit) -> Diagnosis {
     let mut bytes_left = COMPARE_BYTES_MAX;
     let unnumbered = without_line_numbers(&edit.old_text);
     if let Some(old) = &unnumbered {
-        let at = text.find(old.as_str());
+        let at = find(text, old);
         let laid =
             at.is_none().then(|| best_place(text, old, &mut bytes_left)).flatten().filter(|laid| laid.worst.is_some());
         if let Some(line) = at.map(|at| line_start(text, at)).or(laid.map(|laid| laid.start)) {
             return told(text, Some(line), Some(line), Some(Cause::LineNumberPrefix));
         }
     }
-    let applied = (!edit.new_text.trim().is_empty()).then(|| text.find(&edit.new_text)).flatten();
+    let applied = (!edit.new_text.trim().is_empty()).then(|| find(text, &edit.new_text)).flatten();
     let laid = best_place(text, &edit.old_text, &mut bytes_left);
     let cause = laid.as_ref().and_then(|laid| laid.worst).and_then(Likeness::cause);
     if let Some(at) = applied {
@@ -165,15 +176,29 @@ impl Part {
     }
 }
 
-fn lines_of(old: &str) -> Vec<&str> {
-    old.split('\n').collect()
+/// The lines of an old text, as many as are compared.
+struct OldLines<'a> {
+    lines: Vec<&'a str>,
+    /// There are more.
+    is_cut: bool,
+}
+
+fn lines_of(old: &str) -> OldLines<'_> {
+    let mut lines: Vec<&str> = old.split('\n').take(COMPARED_LINE_COUNT_MAX + 1).collect();
+    let is_cut = lines.len() > COMPARED_LINE_COUNT_MAX;
+    lines.truncate(COMPARED_LINE_COUNT_MAX);
+    OldLines { lines, is_cut }
+}
+
+fn find(text: &str, part: &str) -> Option<usize> {
+    memmem::find(text.as_bytes(), part.as_bytes())
 }
 
 fn best_place(text: &str, old: &str, bytes_left: &mut usize) -> Option<Laid> {
     let old_lines = lines_of(old);
     let mut best: Option<Laid> = None;
-    let word_count = (SCAN_BYTES_MAX / text.len().max(1)).clamp(1, WORD_COUNT_MAX);
-    for (index, word) in words(&old_lines, word_count) {
+    let word_count = if text.len() > SMALL_TEXT_BYTES_MAX { LARGE_WORD_COUNT_MAX } else { WORD_COUNT_MAX };
+    for (index, word) in words(&old_lines.lines, word_count) {
         for at in memmem::find_iter(text.as_bytes(), word).take(PLACE_COUNT_MAX) {
             if *bytes_left == 0 {
                 return best;
@@ -193,7 +218,7 @@ fn best_place(text: &str, old: &str, bytes_left: &mut usize) -> Option<Laid> {
 fn words<'a>(old_lines: &[&'a str], count: usize) -> Vec<(usize, &'a [u8])> {
     let mut found: Vec<(usize, &[u8])> = Vec::new();
     for (index, line) in old_lines.iter().take(SCORED_LINE_COUNT_MAX).enumerate() {
-        let bytes = line.as_bytes();
+        let bytes = &line.as_bytes()[..line.floor_char_boundary(WORD_LINE_BYTES_MAX)];
         let mut begin = 0;
         for end in 0..=bytes.len() {
             let byte = bytes.get(end);
@@ -208,7 +233,8 @@ fn words<'a>(old_lines: &[&'a str], count: usize) -> Vec<(usize, &'a [u8])> {
         }
     }
     if found.is_empty() {
-        found = old_lines.iter().take(SCORED_LINE_COUNT_MAX).map(|line| line.trim().as_bytes()).enumerate().collect();
+        let clipped = |line: &&'a str| line[..line.floor_char_boundary(WORD_LINE_BYTES_MAX)].trim().as_bytes();
+        found = old_lines.iter().take(SCORED_LINE_COUNT_MAX).map(clipped).enumerate().collect();
         found.retain(|(_, line)| !line.is_empty());
     }
     found.sort_by_key(|(index, word)| (std::cmp::Reverse(word.len()), *index));
@@ -217,11 +243,11 @@ fn words<'a>(old_lines: &[&'a str], count: usize) -> Vec<(usize, &'a [u8])> {
     found
 }
 
-fn lay(text: &str, start: usize, old_lines: &[&str], bytes_left: &mut usize) -> Laid {
+fn lay(text: &str, start: usize, old: &OldLines<'_>, bytes_left: &mut usize) -> Laid {
     let mut laid = Laid { start, score: 0, diverges: None, worst: Some(Likeness::Exact) };
-    let last = old_lines.len() - 1;
+    let last = old.lines.len() - 1;
     let mut at = Some(start);
-    for (index, old) in old_lines.iter().enumerate() {
+    for (index, old_line) in old.lines.iter().enumerate() {
         if *bytes_left == 0 || index > SCORED_LINE_COUNT_MAX && laid.worst.is_none() {
             break;
         }
@@ -233,14 +259,14 @@ fn lay(text: &str, start: usize, old_lines: &[&str], bytes_left: &mut usize) -> 
         };
         let rest = &text[begin..];
         let line = rest.split_once('\n').map_or(rest, |(line, _)| line);
-        *bytes_left = bytes_left.saturating_sub(line.len().max(old.len()).max(1));
-        let part = match (index == 0, index == last) {
+        *bytes_left = bytes_left.saturating_sub(line.len().max(old_line.len()).max(LINE_COST_BYTES));
+        let part = match (index == 0, index == last && !old.is_cut) {
             (true, true) => Part::Within,
             (true, false) => Part::End,
             (false, true) => Part::Beginning,
             (false, false) => Part::Whole,
         };
-        let likeness = likeness(line, old, part);
+        let likeness = likeness(line, old_line, part);
         if likeness.is_some() && index < SCORED_LINE_COUNT_MAX {
             laid.score += if laid.worst.is_some() { 3 } else { 2 };
         }
@@ -256,6 +282,9 @@ fn lay(text: &str, start: usize, old_lines: &[&str], bytes_left: &mut usize) -> 
 fn likeness(line: &str, old: &str, part: Part) -> Option<Likeness> {
     fn bare(line: &str) -> &str {
         line.strip_suffix('\r').unwrap_or(line)
+    }
+    if line.len().max(old.len()) > LINE_BYTES_MAX {
+        return None;
     }
     if part.holds(line, old) {
         return Some(Likeness::Exact);
@@ -294,7 +323,7 @@ fn with_other_line_ends(text: &str, old: &str) -> Option<usize> {
     } else {
         return None;
     };
-    text.find(&other)
+    find(text, &other)
 }
 
 /// The old text without `12| `, `12: `, `12<tab>` or `12→` before each of its lines; nothing where one lacks it.
@@ -325,7 +354,8 @@ fn without_line_numbers(old: &str) -> Option<String> {
 
 /// The line that shares the longest beginning and end with the old text's first one, where that is more than half of both.
 fn similar_line(text: &str, old: &str) -> Option<usize> {
-    let old = old.lines().map(str::trim).find(|line| !line.is_empty())?.as_bytes();
+    let mut lines = old.lines().take(COMPARED_LINE_COUNT_MAX).map(str::trim);
+    let old = lines.find(|line| !line.is_empty() && line.len() <= LINE_BYTES_MAX)?.as_bytes();
     let mut best: Option<(usize, usize)> = None;
     let mut at = 0;
     for line in text.split_inclusive('\n') {
@@ -435,6 +465,14 @@ mod tests {
         check("value = compute(1)\n", "valve = computed(1)", 1, Some(1), None);
         let found = found("nothing alike", "zzz", "y");
         assert_eq!(found, Diagnosis { nearest_line: None, nearest_text: None, diverges_at_line: None, cause: None });
+    }
+
+    #[test]
+    fn a_long_old_text_is_compared_as_far_as_it_goes() {
+        let text = "  line\n".repeat(COMPARED_LINE_COUNT_MAX + 10);
+        check(&text, &"line\n".repeat(COMPARED_LINE_COUNT_MAX + 5), 1, Some(2), Some(Cause::Indentation));
+        let found = found(&format!("{}needle here", "x\n".repeat(TEXT_BYTES_MAX)), "needle  here", "y");
+        assert_eq!(found.nearest_line, None, "beyond what is looked at");
     }
 
     #[test]

@@ -1,11 +1,19 @@
 //! What the disk refuses: nothing is changed, nothing staged is left, and the reason is the right one. Where root is needed
 //! to make a disk refuse, an ordinary user's run of the test ends before that.
 
-use std::{path::PathBuf, process::Command};
+use std::{
+    path::PathBuf,
+    process::Command,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 use dormouse_files::revision::Revision;
 
 use super::*;
+use crate::fail::Steps;
 
 fn is_root() -> bool {
     rustix::process::geteuid().is_root()
@@ -191,4 +199,70 @@ fn a_state_directory_that_others_may_enter_is_refused() {
         Workspace::open(&world.at("missing"), &none, LiveLimits::default()),
         Err(crate::OpenError::Root { .. })
     ));
+}
+
+/// The disk fails at each step of a change: before it is visible that is an error and nothing else, after it the outcome is
+/// unknown, and in both cases a recovery knows, and the same key then happens once.
+#[test]
+fn a_disk_that_fails() {
+    type Run = fn(&World, &Key) -> Result<bool, Fault>;
+    let runs: [(&str, Run); 4] = [
+        ("an edit", |world, key| Ok(world.patch(&PatchPlan { key: key.clone(), ..edit("/f", "a", "ab") })?.replayed)),
+        ("a create", |world, key| {
+            let plan = PatchPlan { create_parents: true, key: key.clone(), ..content("/d/g", b"ab") };
+            Ok(world.patch(&plan)?.replayed)
+        }),
+        ("a remove", |world, key| {
+            Ok(world.workspace().remove(&RemovePlan { key: key.clone(), ..remove_plan("/f") }, &Unbounded)?.replayed)
+        }),
+        ("a directory", |world, key| {
+            Ok(world
+                .workspace()
+                .make_directory(&MakeDirectoryPlan { key: key.clone(), ..directory_plan("/e") })?
+                .replayed)
+        }),
+    ];
+    for (name, run) in runs {
+        let mut stages = Vec::new();
+        for step in ["P2 named", "P2", "P3", "P4 exchanged", "P5"] {
+            let mut world = World::new();
+            world.put("f", "a");
+            let before = world.names();
+            let broken = Arc::new(AtomicBool::new(false));
+            let switch = Arc::clone(&broken);
+            let hook: StopHook = Arc::new(move |at| {
+                switch.fetch_or(at == step, Ordering::SeqCst);
+                false
+            });
+            world.open_on(Steps::on_disk(hook, Arc::clone(&broken)));
+            let key = key();
+            let result = run(&world, &key);
+            if !broken.load(Ordering::SeqCst) {
+                continue;
+            }
+            let reason = match result {
+                Ok(replayed) => panic!("{name} at {step}: done, {replayed}"),
+                Err(fault) => name_of(&fault),
+            };
+            stages.push((step, reason.clone()));
+            if reason == "Io" {
+                assert_eq!((world.names(), world.text("f").as_str()), (before, "a"), "{name} at {step}");
+            } else {
+                assert_eq!(reason, "OutcomeUnknown", "{name} at {step}");
+            }
+            // A disk that has failed takes nothing more before the workspace is opened again.
+            if step != "P2 named" && step != "P2" {
+                broken.store(false, Ordering::SeqCst);
+                refused(world.patch(&content("/other", b"x")), "Io");
+            }
+            world.open();
+            let replayed = run(&world, &key).unwrap_or_else(|fault| panic!("{name} at {step}: {fault:?}"));
+            assert_eq!(replayed, reason == "OutcomeUnknown", "{name} at {step}");
+            assert!(run(&world, &key).unwrap());
+            world.close();
+            assert!(world.staged().len() <= 1, "{name} at {step}: {:?}", world.staged());
+        }
+        assert!(stages.iter().any(|(_, reason)| reason == "Io"), "{name}: {stages:?}");
+        assert!(stages.iter().any(|(_, reason)| reason == "OutcomeUnknown"), "{name}: {stages:?}");
+    }
 }

@@ -142,7 +142,7 @@ fn a_refusal_that_would_recur_is_remembered() {
 
 #[test]
 fn many_keys_outlive_many_generations_of_the_journal() {
-    let mut world = World::new();
+    let mut world = World::in_memory();
     let plans: Vec<PatchPlan> = (0..600).map(|number| content("/f", format!("{number}").as_bytes())).collect();
     for plan in &plans {
         world.patch(plan).unwrap();
@@ -156,7 +156,7 @@ fn many_keys_outlive_many_generations_of_the_journal() {
 
 #[test]
 fn keys_are_refused_rather_than_forgotten_too_soon() {
-    let mut world = World::new();
+    let mut world = World::in_memory();
     world.close();
     let limits = LiveLimits { journal_bytes_max: 512 << 10, ..LiveLimits::default() };
     let open = |limits: &LiveLimits| Workspace::open(&world.root(), &world.root(), limits.clone()).unwrap();

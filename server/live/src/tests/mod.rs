@@ -22,7 +22,10 @@ use dormouse_files::{
     revision::Expected,
 };
 
-use crate::{LiveLimits, Workspace, WriteBegin, fail::StopHook};
+use crate::{
+    LiveLimits, Workspace, WriteBegin,
+    fail::{Steps, StopHook},
+};
 
 /// A workspace in a directory of its own: `root` is what it sees, `state` lies beside it.
 pub(super) struct World {
@@ -109,6 +112,11 @@ impl World {
         Self::in_directory(tempfile::tempdir().unwrap())
     }
 
+    /// In memory where that may be, for tests of many changes that are not about durability.
+    pub(super) fn in_memory() -> Self {
+        Self::in_directory(tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap())
+    }
+
     pub(super) fn in_directory(place: tempfile::TempDir) -> Self {
         std::fs::create_dir(place.path().join("root")).unwrap();
         std::fs::DirBuilder::new().mode(0o700).create(place.path().join("state")).unwrap();
@@ -127,6 +135,12 @@ impl World {
         self.close();
         let none = self.place.path().join("none");
         self.workspace = Some(Workspace::open_with_stops(&self.root(), &none, LiveLimits::default(), hook).unwrap());
+    }
+
+    pub(super) fn open_on(&mut self, steps: Steps) {
+        self.close();
+        let none = self.place.path().join("none");
+        self.workspace = Some(Workspace::open_at(&self.root(), &none, LiveLimits::default(), steps).unwrap());
     }
 
     pub(super) fn close(&mut self) {

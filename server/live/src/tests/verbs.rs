@@ -77,6 +77,72 @@ fn a_new_file_belongs_to_the_owner_of_its_directory() {
     assert_eq!(std::fs::metadata(world.at("d/e")).unwrap().mode() & 0o7777, 0o755);
 }
 
+/// Version 2 of a list (acl(5), `linux/posix_acl_xattr.h`): the owner may write, user 1000 read, the mask reads and writes.
+const LIST: [u8; 44] = [
+    2, 0, 0, 0, // version
+    1, 0, 6, 0, 255, 255, 255, 255, // owner
+    2, 0, 4, 0, 232, 3, 0, 0, // user 1000
+    4, 0, 4, 0, 255, 255, 255, 255, // group
+    16, 0, 6, 0, 255, 255, 255, 255, // mask
+    32, 0, 0, 0, 255, 255, 255, 255, // others
+];
+
+fn attribute(world: &World, at: &str, name: &str) -> Option<Vec<u8>> {
+    let mut value = [0; 256];
+    let length = rustix::fs::getxattr(world.at(at), name, &mut value[..]).ok()?;
+    Some(value[..length].to_vec())
+}
+
+#[test]
+fn an_existing_file_keeps_its_attributes_but_no_capability() {
+    let world = World::new();
+    world.put("f", "a");
+    let set = |name: &str, value: &[u8]| {
+        rustix::fs::setxattr(world.at("f"), name, value, rustix::fs::XattrFlags::empty()).is_ok()
+    };
+    let capability = [1, 0, 0, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    let had_capability = set("security.capability", &capability);
+    if !set("user.note", b"kept") || !set("system.posix_acl_access", &LIST) {
+        return;
+    }
+    assert_eq!(attribute(&world, "f", "security.capability").is_some(), had_capability);
+    for plan in [edit("/f", "a", "b"), content("/f", b"c")] {
+        world.patch(&plan).unwrap();
+        assert_eq!(attribute(&world, "f", "user.note").as_deref(), Some(b"kept".as_slice()));
+        assert_eq!(attribute(&world, "f", "system.posix_acl_access").as_deref(), Some(LIST.as_slice()));
+        assert_eq!(attribute(&world, "f", "security.capability"), None);
+    }
+    world.write(&write_plan("/f"), b"d").unwrap();
+    assert_eq!(attribute(&world, "f", "system.posix_acl_access").as_deref(), Some(LIST.as_slice()));
+}
+
+#[test]
+fn new_files_and_directories_inherit() {
+    let world = World::new();
+    std::fs::create_dir(world.at("d")).unwrap();
+    std::fs::set_permissions(world.at("d"), std::fs::Permissions::from_mode(0o2755)).unwrap();
+    let flags = rustix::fs::XattrFlags::empty();
+    if rustix::fs::setxattr(world.at("d"), "system.posix_acl_default", &LIST, flags).is_err() {
+        return;
+    }
+    world.put("plain", "no list");
+    world.patch(&content("/d/f", b"a")).unwrap();
+    world.patch(&PatchPlan { create_parents: true, ..content("/d/e/g/f", b"a") }).unwrap();
+    world.workspace().make_directory(&directory_plan("/d/made")).unwrap();
+    for at in ["d/f", "d/e", "d/e/g", "d/e/g/f", "d/made"] {
+        let found = attribute(&world, at, "system.posix_acl_access").unwrap_or_else(|| panic!("{at} has no list"));
+        assert_eq!(found[12..20], LIST[12..20], "{at}");
+        let is_directory = world.at(at).is_dir();
+        assert_eq!(attribute(&world, at, "system.posix_acl_default").is_some(), is_directory, "{at}");
+        let mode = std::fs::metadata(world.at(at)).unwrap().mode() & 0o7777;
+        assert_eq!(mode, if is_directory { 0o2755 } else { 0o644 }, "{at}");
+    }
+    // A file that replaces one without a list has none, though the directory would give it one.
+    std::fs::rename(world.at("plain"), world.at("d/plain")).unwrap();
+    world.patch(&content("/d/plain", b"b")).unwrap();
+    assert_eq!(attribute(&world, "d/plain", "system.posix_acl_access"), None);
+}
+
 #[test]
 fn the_same_content_changes_no_inode_and_no_time() {
     let world = World::new();
