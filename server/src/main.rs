@@ -4,11 +4,13 @@ use std::{error::Error, io::Write, process::ExitCode, time::Duration};
 
 use clap::Parser;
 use dormouse_server::{
-    Config, Server, demo,
+    Config, Server,
+    config::LogConfig,
+    demo,
     flags::{Command, Flags},
     telemetry::log,
 };
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// How long work that is left after the drain may hold up the exit.
 const LEFT_TIME_MAX: Duration = Duration::from_millis(500);
@@ -25,9 +27,11 @@ fn main() -> ExitCode {
             Err(error) => return refuse(&error),
         },
         Command::Demo => runtime.block_on(async {
+            log::start(&LogConfig { level: "warn".to_owned(), ..LogConfig::default() })?;
+            let mut signals = Signals::new()?;
             let demo = demo::Demo::start().await?;
             print(&demo.to_try())?;
-            wait_for_signal().await?;
+            signals.any().await;
             demo.end().await;
             Ok(())
         }),
@@ -41,19 +45,28 @@ fn main() -> ExitCode {
 
 async fn serve(config: Config) -> Result<(), Box<dyn Error>> {
     log::start(&config.log)?;
+    let mut signals = Signals::new()?;
     let server = Server::start(&config).await?;
     print(&format!("{}\n", server.ready_line()))?;
-    wait_for_signal().await?;
+    signals.any().await;
     tracing::info!("going down");
     server.shutdown().await;
     Ok(())
 }
 
-async fn wait_for_signal() -> std::io::Result<()> {
-    let (mut terminated, mut interrupted) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    tokio::select! {
-        _ = terminated.recv() => Ok(()),
-        _ = interrupted.recv() => Ok(()),
+/// SIGTERM and SIGINT, caught from the moment this is made: before anybody can learn that the agent is there.
+struct Signals(Signal, Signal);
+
+impl Signals {
+    fn new() -> std::io::Result<Self> {
+        Ok(Self(signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?))
+    }
+
+    async fn any(&mut self) {
+        tokio::select! {
+            _ = self.0.recv() => {}
+            _ = self.1.recv() => {}
+        }
     }
 }
 

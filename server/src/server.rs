@@ -75,6 +75,8 @@ pub struct Server {
     listen: Vec<Address>,
     host_listen: Vec<Address>,
     host: Host,
+    /// Room for calls of the control plane.
+    control_calls: Admission,
     metrics: Metrics,
     health: HealthReporter,
     closing: watch::Sender<bool>,
@@ -104,7 +106,8 @@ impl Server {
         let (health, _) = tonic_health::server::health_reporter();
         set_files_health(&health, ServingStatus::Serving).await;
         health.set_service_status(HOST_SERVICE, ServingStatus::Serving).await;
-        let gate = Gate { files: host.admission().clone(), host: Admission::new(HOST_CALLS_MAX) };
+        let control_calls = Admission::new(HOST_CALLS_MAX);
+        let gate = Gate { files: host.admission().clone(), host: control_calls.clone() };
         let observe = ObserveLayer { gate, metrics: metrics.clone() };
         let files = FilesServiceServer::new(Files::new(host.clone())).max_decoding_message_size(DECODE_BYTES_MAX);
         let control = HostServiceServer::new(Control::new(host.clone(), health.clone(), closed.clone()))
@@ -118,6 +121,7 @@ impl Server {
             listen,
             host_listen,
             host,
+            control_calls,
             metrics,
             health,
             closing,
@@ -196,11 +200,15 @@ impl Server {
         self.health.set_service_status(HOST_SERVICE, ServingStatus::NotServing).await;
         let admission = self.host.admission().clone();
         admission.drain();
+        self.control_calls.drain();
         // From here on no connection is taken, and those that are open are told to go (GOAWAY, RFC 9113).
         self.closing.send_replace(true);
         let until = tokio::time::Instant::now() + self.drain;
-        if tokio::time::timeout_at(until, admission.idle()).await.is_err() {
-            tracing::warn!(calls_left = admission.calls(), "the drain is over its bound; what is left is cut off");
+        // A transition under way is waited for like a change; watchers have just been told to leave.
+        let calls = async { tokio::join!(admission.idle(), self.control_calls.idle()) };
+        if tokio::time::timeout_at(until, calls).await.is_err() {
+            let calls_left = admission.calls() + self.control_calls.calls();
+            tracing::warn!(calls_left, "the drain is over its bound; what is left is cut off");
         }
         // What is left now is the last bytes of answers, and peers that say nothing: hyper waits for the latter for ever.
         let connections = async {
@@ -218,7 +226,7 @@ impl Server {
         }
         self.serving.abort_all();
         self.metrics.log();
-        admission.calls()
+        admission.calls() + self.control_calls.calls()
     }
 }
 

@@ -16,7 +16,7 @@
 
 use std::{collections::BTreeMap, io, process::ExitCode};
 
-use dormouse_client::{Error, Kind};
+use dormouse_client::{Error, Kind, Method, proto::files::v1::ErrorReason};
 use serde_json::{Value, json};
 
 /// The exit codes.
@@ -207,6 +207,28 @@ fn never_reached(error: &Error) -> bool {
 
 /// What a person does about it; nothing where the fact says all.
 fn next_step(error: &Error) -> Option<String> {
+    step_of_reason(error).or_else(|| step_of_kind(error))
+}
+
+fn step_of_reason(error: &Error) -> Option<String> {
+    use ErrorReason as R;
+    let detail = |key: &str| error.metadata().get(key);
+    let step = match (error.reason()?, error.method()) {
+        (R::WorkspaceNotFound, _) => "dormouse workspaces list shows the workspaces of a host".into(),
+        (R::NotARegularFile, _) if detail("type").is_some_and(|kind| kind == "directory") => {
+            "dormouse files list shows what is in it".into()
+        }
+        (R::SymlinkRefused, _) => format!("name the file itself: {}", detail("resolved_path")?),
+        (R::DirectoryNotEmpty, Method::REMOVE) => "repeat with -r to remove all in it".into(),
+        (R::FileAlreadyExists, Method::MOVE) => "repeat with --replace to replace a file".into(),
+        (R::FileNotFound, Method::MAKE_DIRECTORY) => "repeat with -p to make the directories on the way".into(),
+        (R::FileNotFound, Method::WRITE) => "repeat with --create-parents to make the directories on the way".into(),
+        _ => return None,
+    };
+    Some(step)
+}
+
+fn step_of_kind(error: &Error) -> Option<String> {
     let step = match error.kind() {
         Kind::RevisionMismatch { current } if current == "absent" => {
             "the file is gone; leave out --expected-revision to create it".into()

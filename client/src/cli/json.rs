@@ -35,16 +35,18 @@ impl Object {
         if raw.is_empty() { self } else { self.with(name, base64(raw)) }
     }
 
-    /// All fields of an answer's origin.
+    /// An answer's origin, and beside it the one word of it that is asked for most.
     pub fn with_origin(self, origin: &Origin) -> Self {
         let consistency = match origin.consistency() {
-            Consistency::Unspecified => None,
-            Consistency::Exact => Some("exact"),
-            Consistency::Crash => Some("crash"),
+            Consistency::Unspecified => "",
+            Consistency::Exact => "exact",
+            Consistency::Crash => "crash",
         };
-        self.with("served_from", served_from(origin))
-            .with_some("consistency", consistency)
-            .with("generation", origin.generation)
+        let served_from = served_from(origin);
+        self.with("served_from", served_from).with(
+            "origin",
+            json!({ "served_from": served_from, "consistency": consistency, "generation": origin.generation }),
+        )
     }
 
     /// All fields of a file.
@@ -65,32 +67,30 @@ pub fn base64(bytes: &[u8]) -> String {
     STANDARD.encode(bytes)
 }
 
-/// `disk` or `workspace`; nothing where the host did not say.
-fn served_from(origin: &Origin) -> Option<&'static str> {
+/// `disk` or `workspace`; empty where the host did not say.
+fn served_from(origin: &Origin) -> &'static str {
     match origin.served_from() {
-        ServedFrom::Unspecified => None,
-        ServedFrom::Workspace => Some("workspace"),
-        ServedFrom::Disk => Some("disk"),
+        ServedFrom::Unspecified => "",
+        ServedFrom::Workspace => "workspace",
+        ServedFrom::Disk => "disk",
     }
 }
 
-/// The word for a stop; nothing where nothing was stopped.
-pub fn stop_reason(reason: StopReason) -> Option<&'static str> {
+/// The word for a stop; empty where nothing was stopped.
+pub fn stop_reason(reason: StopReason) -> &'static str {
     match reason {
-        StopReason::Unspecified => None,
-        StopReason::MaxMatches => Some("max_matches"),
-        StopReason::Budget => Some("budget"),
-        StopReason::MaxBytes => Some("max_bytes"),
-        StopReason::MaxEntries => Some("max_entries"),
+        StopReason::Unspecified => "",
+        StopReason::MaxMatches => "max_matches",
+        StopReason::Budget => "budget",
+        StopReason::MaxBytes => "max_bytes",
+        StopReason::MaxEntries => "max_entries",
     }
 }
 
+/// RFC 3339 with nanoseconds; a number of them that is none counts as 0.
 pub fn time(time: &Timestamp) -> String {
-    let whole = time_text(time.seconds);
-    match u32::try_from(time.nanos) {
-        Ok(nanos) if nanos > 0 => whole.replace('Z', &format!(".{nanos:09}Z")),
-        _ => whole,
-    }
+    let nanos = u32::try_from(time.nanos).ok().filter(|nanos| *nanos < 1_000_000_000).unwrap_or(0);
+    time_text(time.seconds).replace('Z', &format!(".{nanos:09}Z"))
 }
 
 pub fn file(file: &FileInfo) -> Value {
@@ -138,7 +138,7 @@ fn line(number: i64, line: &Line) -> Value {
         .with("line", number)
         .with("text", &*line.text)
         .with_raw("raw_text", &line.raw)
-        .with("text_clipped", line.clipped)
+        .with("clipped", line.clipped)
         .into()
 }
 
@@ -185,9 +185,9 @@ pub fn capabilities(answer: &GetCapabilitiesResponse) -> Value {
             "max_offline_read_bytes": limits.max_offline_read_bytes,
             "max_list_entries": limits.max_list_entries,
             "max_list_depth": limits.max_list_depth,
-            "search_budget_seconds": seconds(&limits.search_budget),
-            "offline_budget_seconds": seconds(&limits.offline_budget),
-            "idempotency_retention_seconds": seconds(&limits.idempotency_retention),
+            "search_budget": seconds(&limits.search_budget),
+            "offline_budget": seconds(&limits.offline_budget),
+            "idempotency_retention": seconds(&limits.idempotency_retention),
         })
     });
     json!({ "features": features, "limits": limits, "server_version": answer.server_version })
@@ -293,8 +293,8 @@ mod tests {
             json!({
                 "path": "/p/\u{fffd}", "raw_path": "L3Av/w==", "line": 4, "column": 3, "end_column": 7,
                 "text": "# TODO", "text_clipped": false,
-                "before": [{ "line": 3, "text": "three", "text_clipped": false }],
-                "after": [{ "line": 5, "text": "\u{fffd}", "raw_text": "/g==", "text_clipped": true }],
+                "before": [{ "line": 3, "text": "three", "clipped": false }],
+                "after": [{ "line": 5, "text": "\u{fffd}", "raw_text": "/g==", "clipped": true }],
             }),
         );
     }
@@ -305,7 +305,7 @@ mod tests {
         check(
             search_end(Object::default(), &whole).into(),
             json!({
-                "truncated": false, "stop_reason": null, "files_scanned": 7,
+                "truncated": false, "stop_reason": "", "files_scanned": 7,
                 "skipped": { "binary": 0, "too_large": 0, "special": 0, "unreadable": 0 },
             }),
         );
@@ -315,8 +315,7 @@ mod tests {
 
     #[test]
     fn stop_reasons_have_the_contract_s_words() {
-        let words: Vec<_> =
-            (0..5).map(|number| stop_reason(StopReason::try_from(number).unwrap()).unwrap_or_default()).collect();
+        let words: Vec<_> = (0..5).map(|number| stop_reason(StopReason::try_from(number).unwrap())).collect();
         assert_eq!(words, ["", "max_matches", "budget", "max_bytes", "max_entries"]);
     }
 
@@ -339,9 +338,12 @@ mod tests {
         let origin = Origin { served_from: 2, consistency: 1, generation: 9 };
         check(
             Object::default().with_origin(&origin).into(),
-            json!({ "served_from": "disk", "consistency": "exact", "generation": 9 }),
+            json!({
+                "served_from": "disk",
+                "origin": { "served_from": "disk", "consistency": "exact", "generation": 9 },
+            }),
         );
         let origin = Origin { served_from: 1, ..Default::default() };
-        check(Object::default().with_origin(&origin).into(), json!({ "served_from": "workspace", "generation": 0 }));
+        assert_eq!(Value::from(Object::default().with_origin(&origin))["origin"]["consistency"], "");
     }
 }

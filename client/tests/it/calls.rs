@@ -125,11 +125,11 @@ async fn a_host_without_the_service_is_an_old_host_too() {
 #[tokio::test]
 async fn the_caller_s_deadline_holds_and_is_sent_along() {
     let host = Host::new([Reply::Hang]).await;
-    let options = Options { timeout: Some(Duration::from_millis(120)), ..quick() };
+    let options = Options { timeout: Some(Duration::from_secs(1)), ..quick() };
     let begun = Instant::now();
     let error = host.files().with_options(options).stat(stat()).await.unwrap_err();
     assert_eq!((error.kind(), error.code()), (&Kind::DeadlineExceeded, Code::DeadlineExceeded));
-    assert!(begun.elapsed() < Duration::from_secs(5));
+    assert!(begun.elapsed() < Duration::from_secs(20));
     assert!(host.header(0, "grpc-timeout").is_some());
     assert_eq!(host.asked().len(), 1);
 }
@@ -137,7 +137,7 @@ async fn the_caller_s_deadline_holds_and_is_sent_along() {
 #[tokio::test]
 async fn an_attempt_s_time_out_is_another_attempt_with_the_same_key() {
     let host = Host::new([Reply::Hang, Reply::Patch(PatchResponse::default())]).await;
-    let options = Options { attempt_timeout: Some(Duration::from_millis(100)), ..quick() };
+    let options = Options { attempt_timeout: Some(Duration::from_secs(1)), ..quick() };
     host.files().with_options(options).patch(patch()).await.unwrap();
     let patches = host.patches();
     assert_eq!(patches.len(), 2);

@@ -215,6 +215,35 @@ async fn failures_have_their_exit_codes_and_say_what_to_do() {
     check_exit(refusal(Code::InvalidArgument, "INVALID_REQUEST", &[("field", "path")]), 2, "invalid_request").await;
     check_exit(refusal(Code::Internal, "INTERNAL", &[]), 8, "internal").await;
     check_exit(unavailable(), 6, "after 5 attempts").await;
+    check_exit(refusal(Code::NotFound, "WORKSPACE_NOT_FOUND", &[]), 3, "workspaces list").await;
+    let link = [("link", "/l"), ("resolved_path", "/real")];
+    check_exit(refusal(Code::FailedPrecondition, "SYMLINK_REFUSED", &link), 4, "name the file itself: /real").await;
+    check_exit(refusal(Code::FailedPrecondition, "NOT_A_REGULAR_FILE", &[("type", "directory")]), 4, "files list")
+        .await;
+}
+
+#[tokio::test]
+async fn the_next_step_fits_the_command() {
+    let host = Host::new([
+        refusal(Code::FailedPrecondition, "DIRECTORY_NOT_EMPTY", &[]),
+        refusal(Code::AlreadyExists, "FILE_ALREADY_EXISTS", &[]),
+        refusal(Code::NotFound, "FILE_NOT_FOUND", &[]),
+        refusal(Code::NotFound, "FILE_NOT_FOUND", &[]),
+        refusal(Code::NotFound, "FILE_NOT_FOUND", &[]),
+    ])
+    .await;
+    let commands: [(&[&str], &str); 5] = [
+        (&["rm", "w:/d"], "next: repeat with -r"),
+        (&["mv", "w:/a", "/b"], "next: repeat with --replace"),
+        (&["mkdir", "w:/a/b"], "next: repeat with -p"),
+        (&["write", "w:/a/b", "/dev/null"], "next: repeat with --create-parents"),
+        (&["read", "w:/a"], "refused: file_not_found"),
+    ];
+    for (words, part) in commands {
+        let run = run(&host, &[&["files"], words].concat()).await;
+        assert!(run.err.contains(part), "{words:?}: {}", run.err);
+        assert_eq!(run.err.contains("next:"), part.contains("next:"), "{words:?}: {}", run.err);
+    }
 }
 
 #[tokio::test]
@@ -332,6 +361,17 @@ async fn workspaces_are_listed_over_all_pages() {
     let json = run(&host, &["workspaces", "list", "--json"]).await;
     let object: Value = serde_json::from_str(&json.out).unwrap();
     assert_eq!(object["workspaces"][1]["state"], "suspended");
+}
+
+#[tokio::test]
+async fn a_read_as_json_holds_its_content_as_text_or_as_base64() {
+    let read = |bytes: &'static [u8]| Reply::Read(vec![Ok(content(bytes)), Ok(content_end(bytes))]);
+    let host = Host::new([read(b"hello\n"), read(b"\xff\0")]).await;
+    let text: Value = serde_json::from_str(&run(&host, &["files", "read", "w:/a", "--json"]).await.out).unwrap();
+    assert_eq!((&text["content"], &text["file"]["path"]), (&Value::from("hello\n"), &Value::from("/a")));
+    assert_eq!((&text["origin"]["served_from"], text.get("raw_content")), (&Value::from("workspace"), None));
+    let raw: Value = serde_json::from_str(&run(&host, &["files", "read", "w:/a", "--json"]).await.out).unwrap();
+    assert_eq!((&raw["raw_content"], raw.get("content")), (&Value::from("/wA="), None));
 }
 
 #[tokio::test]

@@ -114,7 +114,7 @@ async fn a_wake_that_takes_too_long_is_given_up() {
     options.policy.wake = Duration::from_millis(20);
     let error = patch(&host.files().with_waker(Arc::new(Endless)).with_options(options)).await.unwrap_err();
     assert_eq!(error.wake_failure(), Some("it took too long"));
-    let options = Options { timeout: Some(Duration::from_millis(50)), ..quick() };
+    let options = Options { timeout: Some(Duration::from_secs(1)), ..quick() };
     let error = patch(&host.files().with_waker(Arc::new(Endless)).with_options(options)).await.unwrap_err();
     assert_eq!(error.kind(), &Kind::WorkspaceNotRunning { reason: "workspace_not_running".into() });
 }

@@ -17,7 +17,7 @@ use imago::{DenyImplicitOpenGate, FormatAccess, FormatDriverBuilder, file::File 
 
 use crate::{
     BlockSource, Format, Layer, LayerStamp, OpenError,
-    source::{open_layer, stamp_of},
+    source::{is_device, open_layer, stamp_of},
 };
 
 const HEADER_BYTES: usize = 104;
@@ -39,6 +39,7 @@ mod incompatible {
 pub(crate) struct Chain {
     top: FormatAccess<Storage>,
     layers: Vec<(PathBuf, File)>,
+    has_device: bool,
 }
 
 fn unavailable(what: &str) -> OpenError {
@@ -55,8 +56,10 @@ impl Chain {
     pub(crate) fn open(layers: &[Layer]) -> Result<Self, OpenError> {
         let mut below: Option<FormatAccess<Storage>> = None;
         let mut opened = Vec::new();
+        let mut has_device = false;
         for layer in layers.iter().rev() {
             let file = open_layer(&layer.path).map_err(failed(&layer.path))?;
+            has_device |= is_device(&file).map_err(failed(&layer.path))?;
             let storage = Storage::try_from(file.try_clone().map_err(failed(&layer.path))?);
             let storage = storage.map_err(failed(&layer.path))?;
             let access = match (layer.format, below.take()) {
@@ -77,7 +80,7 @@ impl Chain {
         }
         opened.reverse();
         let top = below.ok_or_else(|| unavailable("no_layers"))?;
-        Ok(Self { top, layers: opened })
+        Ok(Self { top, layers: opened, has_device })
     }
 }
 
@@ -167,6 +170,10 @@ impl BlockSource for Chain {
 
     fn stamp(&self) -> io::Result<Vec<LayerStamp>> {
         self.layers.iter().map(|(path, file)| stamp_of(path, file)).collect()
+    }
+
+    fn stamp_tells(&self) -> bool {
+        !self.has_device
     }
 }
 

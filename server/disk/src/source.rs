@@ -57,6 +57,11 @@ pub trait BlockSource: Send + Sync {
     /// # Errors
     /// What the system says, such as `NotFound` for a layer that was removed.
     fn stamp(&self) -> io::Result<Vec<LayerStamp>>;
+
+    /// Whether a writer moves the stamp. On a block device it need not, so there the superblock must be asked as well.
+    fn stamp_tells(&self) -> bool {
+        true
+    }
 }
 
 /// A file or block device whose bytes are the disk's.
@@ -64,13 +69,15 @@ pub(crate) struct RawFile {
     file: File,
     path: PathBuf,
     length: u64,
+    is_device: bool,
 }
 
 impl RawFile {
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         let file = open_layer(path)?;
         let length = length_of(&file)?;
-        Ok(Self { file, path: path.to_owned(), length })
+        let is_device = is_device(&file)?;
+        Ok(Self { file, path: path.to_owned(), length, is_device })
     }
 }
 
@@ -102,6 +109,14 @@ impl BlockSource for RawFile {
     fn stamp(&self) -> io::Result<Vec<LayerStamp>> {
         Ok(vec![stamp_of(&self.path, &self.file)?])
     }
+
+    fn stamp_tells(&self) -> bool {
+        !self.is_device
+    }
+}
+
+pub(crate) fn is_device(file: &File) -> io::Result<bool> {
+    Ok(file.metadata()?.file_type().is_block_device())
 }
 
 /// The stamp of what `path` leads to now: by path, so that a layer that was replaced or removed is noticed; `file` is what
@@ -193,6 +208,10 @@ impl BlockSource for Part {
 
     fn stamp(&self) -> io::Result<Vec<LayerStamp>> {
         self.whole.stamp()
+    }
+
+    fn stamp_tells(&self) -> bool {
+        self.whole.stamp_tells()
     }
 }
 

@@ -193,10 +193,10 @@ impl Volume {
     }
 
     /// Whether the disk may have been written since it was opened. Where only the time of an inode's change moved, as a hard
-    /// link or a chmod of the image moves it, the superblock decides.
+    /// link or a chmod of the image moves it, the superblock decides; on a block device it is asked as well.
     pub fn changed(&self) -> bool {
         let Ok(now) = self.source.stamp() else { return true };
-        if now == self.stamp {
+        if now == self.stamp && self.source.stamp_tells() {
             return false;
         }
         let but_change_time = |stamp: &LayerStamp| LayerStamp { change_time: Default::default(), ..stamp.clone() };

@@ -83,6 +83,9 @@ pub struct ReadEnd {
 
 /// Answers a Read.
 ///
+/// The file is read up to the size it had when it was opened; what is appended later is told by `changed`. Line 1 of an
+/// empty file may be asked for, and is nothing.
+///
 /// `bytes_max` bounds what is returned (a disk's `offline_read_bytes_max`); over it is `OfflineBudget` before any byte.
 ///
 /// # Errors

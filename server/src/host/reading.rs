@@ -181,6 +181,10 @@ impl Reading {
                     Standing::Differs(why) => {
                         return Err(HostFault::OfflineUnavailable { workspace: name(), why: why.to_owned() });
                     }
+                    // What was not proved still when it was sealed proves nothing by moving on.
+                    Standing::Written(why) if !seal.exact => {
+                        return Err(HostFault::OfflineUnavailable { workspace: name(), why: why.to_owned() });
+                    }
                     Standing::Written(why) => {
                         host.quarantine(&self.workspace, lease, why);
                         return Err(HostFault::OfflineChanged { workspace: name() });
@@ -188,7 +192,9 @@ impl Reading {
                 }
                 let opened = self.volume(disk, *unsealed, lease, &host.inner.settings.disk)?;
                 let place = Place::new(Source::Disk(opened.volume), Some(lease.clone()));
-                Ok((place, origin(Some(opened.consistency))))
+                // A clean journal is the whole truth only of a disk that was proved still.
+                let consistency = if seal.exact { opened.consistency } else { Consistency::Crash };
+                Ok((place, origin(Some(consistency))))
             }
         }
     }

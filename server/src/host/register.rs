@@ -345,3 +345,115 @@ fn error_text(error: &live::OpenError) -> String {
         None => error.to_string(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+    use crate::{
+        config::Config,
+        host::{
+            spec::{Disk, DiskFormat, DiskLayer, FileSystem, Guest},
+            store::{Store, Volatile},
+        },
+    };
+
+    /// A host with one root, one root for sockets and ports 20000 to 20999.
+    fn host(directory: &Path) -> Host {
+        for name in ["root", "sockets", "outside"] {
+            fs::create_dir_all(directory.join(name)).unwrap();
+        }
+        let config = Config {
+            roots: vec![directory.join("root")],
+            socket_roots: vec![directory.join("sockets")],
+            guest_tcp_ports: "20000-20999".to_owned(),
+            state_dir: directory.join("agent"),
+            ..Config::default()
+        };
+        let settings = config.check().unwrap().settings;
+        Host::start(settings, Store::open(&config.state_dir, Volatile::Taken).unwrap()).unwrap()
+    }
+
+    fn machine(layers: &[PathBuf], address: Option<GuestAddress>) -> Spec {
+        let layer = |path: &PathBuf| DiskLayer { path: path.clone(), format: DiskFormat::Raw };
+        Spec::Machine {
+            guest: address.map(|address| Guest { address, token: String::new() }),
+            disks: vec![Disk {
+                layers: layers.iter().map(layer).collect(),
+                partition: None,
+                file_system: FileSystem::Ext4,
+                mount_path: "/".to_owned(),
+                flushes: true,
+            }],
+        }
+    }
+
+    #[track_caller]
+    fn check(host: &Host, name: &str, spec: &Spec, expect: Result<(), &str>) {
+        let found = host.register(name, spec, 0, State::Running).map(drop).map_err(|fault| match fault {
+            HostFault::Invalid { field, .. } => field,
+            other => other.to_string(),
+        });
+        assert_eq!(found, expect.map_err(str::to_owned));
+    }
+
+    #[test]
+    fn a_caller_names_only_what_the_configuration_allows() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        let host = host(directory.path());
+        let directory_at = |name: &str| Spec::Directory { root: at(name) };
+        fs::create_dir(at("root/good")).unwrap();
+        symlink(at("outside"), at("root/link")).unwrap();
+        symlink(at("root/good"), at("outside/back")).unwrap();
+        for (name, text) in [("root/image", "image"), ("root/other", "other"), ("outside/image", "secret")] {
+            fs::write(at(name), text).unwrap();
+        }
+        let root = Err("spec.directory.root");
+        check(&host, "a", &directory_at("outside"), root);
+        check(&host, "a", &directory_at("root/link"), root);
+        check(&host, "a", &directory_at("root/none"), root);
+        check(&host, "a", &directory_at("root/image"), root);
+        check(&host, "a", &Spec::Directory { root: "root".into() }, root);
+        check(&host, "a/", &directory_at("root/good"), Err("name"));
+        check(&host, "a", &directory_at("root/good"), Ok(()));
+        check(&host, "a", &directory_at("outside/back"), Ok(()));
+
+        let image = || machine(&[at("root/image")], None);
+        check(&host, "m", &machine(&[at("outside/image")], None), Err("spec.machine.disks[0].layers[0].path"));
+        let second = Err("spec.machine.disks[0].layers[1].path");
+        check(&host, "m", &machine(&[at("root/image"), at("outside/image")], None), second);
+        check(&host, "m", &machine(&[], None), Err("spec.machine.disks[0].layers"));
+        check(&host, "m", &image(), Ok(()));
+        fs::hard_link(at("root/image"), at("root/same")).unwrap();
+        check(&host, "n", &machine(&[at("root/same")], None), Err("spec.machine.disks"));
+
+        let guest = |address| machine(&[at("root/other")], Some(address));
+        let tcp = |address: &str| guest(GuestAddress::Tcp(address.to_owned()));
+        check(&host, "g", &guest(GuestAddress::Unix(at("outside/s"))), Err("spec.machine.guest"));
+        check(&host, "g", &guest(GuestAddress::Vsock { cid: 2, port: 1 }), Err("spec.machine.guest.vsock.cid"));
+        check(&host, "g", &tcp("127.0.0.1:80"), Err("spec.machine.guest.tcp"));
+        check(&host, "g", &tcp("192.0.2.1:20000"), Err("spec.machine.guest.tcp"));
+        check(&host, "g", &tcp("127.0.0.1:20000"), Ok(()));
+        let socket = GuestAddress::HybridVsock { socket: at("sockets/s"), port: 1 };
+        check(&host, "g", &guest(socket), Err("workspace g is registered with another spec; release it first"));
+    }
+
+    #[test]
+    fn the_configuration_is_known_again_and_a_new_spec_begins_anew() {
+        let directory = tempfile::tempdir().unwrap();
+        let host = host(directory.path());
+        for name in ["one", "two"] {
+            fs::create_dir(directory.path().join(name)).unwrap();
+        }
+        let spec = |name: &str| Spec::Directory { root: directory.path().join(name) };
+        let generation = || host.find("c").unwrap().view().generation;
+        host.register_configured("c", &spec("one"), State::Running).unwrap();
+        host.register_configured("c", &spec("one"), State::Running).unwrap();
+        assert_eq!(generation(), 1);
+        host.register_configured("c", &spec("two"), State::Suspended).unwrap();
+        assert_eq!((generation(), host.find("c").unwrap().view().state), (2, State::Suspended));
+        assert!(host.register_configured("c", &spec("three"), State::Running).is_err());
+    }
+}

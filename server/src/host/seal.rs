@@ -5,12 +5,7 @@
 //! probe for a write lock there finds it; Cloud Hypervisor locks the whole file for writing, so a probe for a read lock
 //! finds that.
 
-use std::{
-    fs::File,
-    io,
-    os::unix::fs::{FileExt, MetadataExt},
-    path::Path,
-};
+use std::{fs::File, io, os::unix::fs::MetadataExt, path::Path};
 
 use dormouse_disk::{DiskLimits, OpenError, Unsealed, Volume};
 use dormouse_files::revision::Revision;
@@ -36,7 +31,7 @@ pub struct Seal {
     pub exact: bool,
     /// Of each layer of the root's disk.
     pub stamps: Vec<Stamp>,
-    /// Of the ext4 superblock, where it lies at its place in a raw image; else empty.
+    /// Of the ext4 superblock; empty where the disk holds none that parses.
     pub superblock_sha256: String,
     /// When.
     pub seal_time: Moment,
@@ -153,10 +148,17 @@ fn look(disk: Option<&Disk>, mounts_elsewhere: Vec<String>, rest: Rest, generati
         Ok(stamps) => stamps,
         Err(error) => return none("disk_missing", format!("a layer of the disk cannot be read: {error}")),
     };
-    let superblock = superblock(disk);
+    let superblock = match superblock(disk) {
+        Ok(superblock) => superblock,
+        Err(error) => return none("disk_missing", error.to_string()),
+    };
     let open = Volume::open(&disk.to_reader(), Unsealed::Never, &DiskLimits::default());
     let (mut exact, mut what, mut note) = match open {
-        Ok(_) => (true, String::new(), String::new()),
+        Ok(volume) if volume.has_journal() => (true, String::new(), String::new()),
+        // Its superblock has no flag that a machine would clear only when everything is at its place.
+        Ok(_) => {
+            (false, "no_journal".to_owned(), "the file system has no journal, so nothing proves it still".to_owned())
+        }
         Err(OpenError::Unavailable { what }) => (false, what.clone(), format!("the disk is not proved still: {what}")),
         Err(error) => (false, "corrupt".to_owned(), error.to_string()),
     };
@@ -208,7 +210,8 @@ pub fn verify(disk: &Disk, seal: &Seal, rest: Rest) -> Standing {
             Err(_) => return Standing::Differs("a layer of the disk is gone"),
         }
     }
-    let superblock_same = superblock(disk) == seal.superblock_sha256;
+    let Ok(superblock) = superblock(disk) else { return Standing::Differs("the disk cannot be read") };
+    let superblock_same = superblock == seal.superblock_sha256;
     match worst {
         Difference::None | Difference::InodeOnly if superblock_same => Standing::Holds,
         Difference::None | Difference::InodeOnly => Standing::Written("the superblock changed"),
@@ -243,17 +246,13 @@ fn stamps(disk: &Disk) -> io::Result<Vec<Stamp>> {
         .collect()
 }
 
-/// SHA-256 of the 1,024 bytes of the superblock (kernel document ext4/globals, "Super Block"), where the file system
-/// fills a raw image; else empty.
-fn superblock(disk: &Disk) -> String {
-    let [layer] = disk.layers.as_slice() else { return String::new() };
-    if layer.format != DiskFormat::Raw || disk.partition.is_some() {
-        return String::new();
-    }
-    let mut bytes = [0; 1024];
-    match File::open(&layer.path).and_then(|file| file.read_exact_at(&mut bytes, 1024)) {
-        Ok(()) => Revision::of(&bytes).to_string(),
-        Err(_) => String::new(),
+/// SHA-256 of the 1,024 bytes of the superblock (kernel document ext4/globals, "Super Block"), in hex; empty where the
+/// disk holds none that parses.
+fn superblock(disk: &Disk) -> Result<String, OpenError> {
+    match dormouse_disk::probe(&disk.to_reader(), &DiskLimits::default()) {
+        Ok(probe) => Ok(Revision::from_digest(probe.superblock_sha256).to_string()),
+        Err(error @ OpenError::Io { .. }) => Err(error),
+        Err(_) => Ok(String::new()),
     }
 }
 

@@ -92,6 +92,14 @@ impl Drop for Goodbye {
     }
 }
 
+/// A blocking thread, within the call's span.
+fn lane<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, Failure> + Send + 'static,
+) -> JoinHandle<Result<T, Failure>> {
+    let span = tracing::Span::current();
+    tokio::task::spawn_blocking(move || span.in_scope(work))
+}
+
 fn panicked() -> Failure {
     tracing::error!("a lane panicked");
     Failure::Files(Fault::Internal("a lane panicked"))
@@ -106,7 +114,7 @@ pub async fn look<T: Send + 'static>(
     work: impl FnOnce(&LaneBudget) -> Result<T, Failure> + Send + 'static,
 ) -> Result<T, Failure> {
     let _goodbye = Goodbye(budget.gone.clone());
-    tokio::task::spawn_blocking(move || work(&budget)).await.unwrap_or_else(|_| Err(panicked()))
+    lane(move || work(&budget)).await.unwrap_or_else(|_| Err(panicked()))
 }
 
 /// Runs work to its end, whether or not its caller waits for it: a change, a transition.
@@ -116,7 +124,7 @@ pub async fn look<T: Send + 'static>(
 pub async fn finish<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, Failure> + Send + 'static,
 ) -> Result<T, Failure> {
-    tokio::task::spawn_blocking(work).await.unwrap_or_else(|_| Err(panicked()))
+    lane(work).await.unwrap_or_else(|_| Err(panicked()))
 }
 
 /// Where a lane puts its messages.
@@ -155,7 +163,7 @@ pub async fn stream<T: Send + 'static>(
 ) -> Result<LaneStream<T>, Failure> {
     let (sender, receiver) = mpsc::channel(MESSAGE_COUNT_MAX);
     let goodbye = Goodbye(budget.gone.clone());
-    let lane = tokio::task::spawn_blocking(move || work(&budget, &mut Outlet { sender }));
+    let lane = lane(move || work(&budget, &mut Outlet { sender }));
     let mut stream = LaneStream { head: None, receiver, lane: Some(lane), _goodbye: goodbye, tell: Box::new(tell) };
     match stream.receiver.recv().await {
         Some(first) => stream.head = Some(first),

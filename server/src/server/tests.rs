@@ -536,17 +536,7 @@ async fn a_sleeping_disk_is_read_and_a_touched_one_is_not() {
 async fn a_disk_that_is_missing_is_refused_at_the_start() {
     let directory = tempfile::tempdir().unwrap();
     let mut config = config(directory.path());
-    config.workspaces[0].directory = None;
-    config.workspaces[0].disk = Some(DiskConfig {
-        path: directory.path().join("none.img"),
-        format: crate::host::spec::DiskFormat::Raw,
-        backing: Vec::new(),
-        partition: None,
-        partition_guid: None,
-        file_system: crate::host::spec::FileSystem::Ext4,
-        mount_path: "/".to_owned(),
-        flushes: true,
-    });
+    config.workspaces[0] = asleep(&directory.path().join("none.img"));
     let refused = Server::start(&config).await.map(drop).unwrap_err();
     assert!(
         matches!(&refused, StartError::Workspace(ConfiguredError::Refused { what, .. }) if what.contains("none.img"))
@@ -609,44 +599,65 @@ async fn a_silent_peer_and_an_open_read_do_not_hold_up_the_way_down() {
     drop((silent, open));
 }
 
-/// The demonstration's image, as it is after a machine stopped without a freeze: its journal needs recovery.
-fn unclean_image(directory: &Path) -> std::path::PathBuf {
+/// The demonstration's image with its superblock changed, as by a machine that stopped without a freeze.
+fn image(directory: &Path, name: &str, change: impl FnOnce(&mut [u8])) -> std::path::PathBuf {
     use std::io::Read;
     let mut bytes = Vec::new();
     let packed: &[u8] = include_bytes!("../../demo/asleep.img.gz");
     flate2::read::GzDecoder::new(packed).read_to_end(&mut bytes).unwrap();
     let superblock = &mut bytes[1024..2048];
-    superblock[0x60] |= 4; // s_feature_incompat: RECOVER
+    change(superblock);
     // s_checksum: crc32c of all before it, begun with all ones and not inverted at the end.
     let checksum = !crc32c::crc32c(&superblock[..0x3fc]);
     superblock[0x3fc..].copy_from_slice(&checksum.to_le_bytes());
-    let path = directory.join("unclean.img");
+    let path = directory.join(name);
     fs::write(&path, bytes).unwrap();
     path
+}
+
+fn asleep(path: &Path) -> WorkspaceConfig {
+    WorkspaceConfig {
+        name: "w".to_owned(),
+        state: ConfiguredState::Suspended,
+        directory: None,
+        guest: None,
+        disk: Some(DiskConfig {
+            path: path.to_owned(),
+            format: crate::host::spec::DiskFormat::Raw,
+            backing: Vec::new(),
+            partition: None,
+            partition_guid: None,
+            file_system: crate::host::spec::FileSystem::Ext4,
+            mount_path: "/".to_owned(),
+            flushes: true,
+        }),
+    }
+}
+
+#[tokio::test]
+async fn a_disk_without_a_journal_is_never_exact() {
+    let images = tempfile::tempdir().unwrap();
+    // s_feature_compat: HAS_JOURNAL
+    let path = image(images.path(), "plain.img", |superblock| superblock[0x5c] &= !4);
+    let mut world = World::new(|config| {
+        config.workspaces[0] = asleep(&path);
+        config.offline.serve_unsealed = crate::config::ServeUnsealed::Crash;
+    })
+    .await;
+    let answer = world.files.stat(stat("/README.md")).await.unwrap().into_inner();
+    assert_eq!(answer.origin.unwrap().consistency(), files::Consistency::Crash);
+    world.end().await;
+    let mut world = World::new(|config| config.workspaces[0] = asleep(&path)).await;
+    check(world.files.stat(stat("/README.md")).await, Code::FailedPrecondition, "OFFLINE_UNAVAILABLE");
+    world.end().await;
 }
 
 #[tokio::test]
 async fn an_unclean_disk_answers_only_where_the_host_allows_it() {
     let images = tempfile::tempdir().unwrap();
-    let path = unclean_image(images.path());
-    let disk = |config: &mut Config| {
-        config.workspaces[0] = WorkspaceConfig {
-            name: "w".to_owned(),
-            state: ConfiguredState::Suspended,
-            directory: None,
-            guest: None,
-            disk: Some(DiskConfig {
-                path: path.clone(),
-                format: crate::host::spec::DiskFormat::Raw,
-                backing: Vec::new(),
-                partition: None,
-                partition_guid: None,
-                file_system: crate::host::spec::FileSystem::Ext4,
-                mount_path: "/".to_owned(),
-                flushes: true,
-            }),
-        };
-    };
+    // s_feature_incompat: RECOVER
+    let path = image(images.path(), "unclean.img", |superblock| superblock[0x60] |= 4);
+    let disk = |config: &mut Config| config.workspaces[0] = asleep(&path);
     let mut world = World::new(disk).await;
     check(world.files.stat(stat("/README.md")).await, Code::FailedPrecondition, "OFFLINE_UNAVAILABLE");
     let request = host::GetWorkspaceRequest { name: "w".to_owned() };
@@ -702,4 +713,51 @@ async fn many_slow_readers_hold_no_more_than_their_windows() {
         assert_eq!(reader.await.unwrap(), 8 << 20);
     }
     assert_eq!(world.end().await, 0);
+}
+
+#[tokio::test]
+async fn a_read_in_flight_ends_when_the_unseal_begins() {
+    let mut world = World::new(|_| ()).await;
+    fs::write(world.directory.path().join("tree/big"), vec![7; 64 << 20]).unwrap();
+    world.suspend().await;
+    let mut stream = world.files.read(read("/big")).await.unwrap().into_inner();
+    let first = stream.next().await.unwrap().unwrap();
+    assert_eq!(first.origin.unwrap().served_from(), files::ServedFrom::Disk);
+    let unseal = host::UnsealWorkspaceRequest { name: "w".to_owned(), generation: 0 };
+    world.host.unseal_workspace(unseal).await.unwrap();
+    let mut bytes = first.data.len();
+    let ended = loop {
+        match stream.next().await.unwrap() {
+            Ok(message) => {
+                assert!(message.end.is_none(), "it ended well");
+                bytes += message.data.len();
+            }
+            Err(status) => break status,
+        }
+    };
+    assert!(bytes < 64 << 20, "what was on its way is less than all");
+    check::<()>(Err(ended), Code::Unavailable, "OFFLINE_CHANGED");
+    world.end().await;
+}
+
+#[tokio::test]
+async fn a_suspend_whose_hook_failed_is_carried_on_by_its_replay() {
+    let directory = tempfile::tempdir().unwrap();
+    let flag = directory.path().join("stopped");
+    let mut world = World::new(|config| {
+        config.hooks.pause = vec!["test".to_owned(), "-f".to_owned(), flag.display().to_string()];
+    })
+    .await;
+    let suspend = |generation| host::SuspendWorkspaceRequest { name: "w".to_owned(), generation, parked: false };
+    check(world.host.suspend_workspace(suspend(5)).await, Code::Internal, "IO_ERROR");
+    let request = host::GetWorkspaceRequest { name: "w".to_owned() };
+    let now = world.host.get_workspace(request).await.unwrap().into_inner().workspace.unwrap();
+    assert_eq!((now.state(), now.generation), (host::WorkspaceState::Quiescing, 5));
+    check(world.host.suspend_workspace(suspend(4)).await, Code::Aborted, "STALE_GENERATION");
+    fs::write(&flag, "").unwrap();
+    let done = world.host.suspend_workspace(suspend(5)).await.unwrap().into_inner().workspace.unwrap();
+    assert_eq!((done.state(), done.generation), (host::WorkspaceState::Suspended, 5));
+    let again = world.host.suspend_workspace(suspend(5)).await.unwrap().into_inner().workspace.unwrap();
+    assert_eq!(again, done);
+    world.end().await;
 }

@@ -114,7 +114,7 @@ pub async fn run(args: Args, context: &mut Context) -> Result<Exit, Failure> {
 fn notes(end: &ListEnd) -> Vec<String> {
     let mut notes = Vec::new();
     if end.truncated {
-        let reason = json::stop_reason(end.stop_reason()).unwrap_or("unknown");
+        let reason = json::stop_reason(end.stop_reason());
         notes.push(format!("stopped early: {reason}; go on with --start-after and the last path"));
     }
     if end.unreadable > 0 {

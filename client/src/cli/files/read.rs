@@ -19,7 +19,7 @@ use super::Source;
 use crate::cli::{
     context::Context,
     fail::{Exit, Failure},
-    json::{Object, base64},
+    json::{self, Object, base64},
     progress::Progress,
     target,
 };
@@ -118,7 +118,7 @@ pub async fn run(mut args: Args, context: &mut Context) -> Result<Exit, Failure>
     let end = read.end().cloned().unwrap_or_default();
     if context.json() {
         let mut object = Object::default()
-            .with_file(&header.file)
+            .with("file", json::file(&header.file))
             .with_origin(&header.origin)
             .with("offset", header.offset)
             .with("bytes_sent", end.bytes_sent)

@@ -100,6 +100,8 @@ pub async fn run(args: Args, context: &mut Context) -> Result<Exit, Failure> {
             while let Some(found) = search.next().await? {
                 found_some = true;
                 context.out.object(&typed("match", json::found(&found)))?;
+                // Whoever reads lines as they come waits for this one.
+                context.out.flush()?;
             }
             let end = search.end().cloned().unwrap_or_default();
             let object = json::search_end(Object::default().with_origin(search.origin()), &end);
@@ -148,7 +150,7 @@ pub(super) fn typed(kind: &str, value: Value) -> Value {
 fn notes(end: &SearchEnd, clipped: u64) -> Vec<String> {
     let mut notes = Vec::new();
     if end.truncated {
-        notes.push(format!("stopped early: {}", json::stop_reason(end.stop_reason()).unwrap_or("unknown")));
+        notes.push(format!("stopped early: {}", json::stop_reason(end.stop_reason())));
     }
     if let Some(skipped) = &end.skipped {
         let kinds = [

@@ -2,7 +2,7 @@
 //!
 //! Source: the kernel's `Documentation/filesystems/ext4/directory.rst`.
 
-use std::{ops::ControlFlow, sync::Arc};
+use std::{collections::BTreeMap, ops::ControlFlow, sync::Arc};
 
 use dormouse_files::{
     meta::FileType,
@@ -17,6 +17,7 @@ use super::{
     htree::{self, Answer},
     inline,
     inode::{Inode, flag},
+    journal::Changes,
     superblock::{compat, incompat},
 };
 
@@ -139,6 +140,16 @@ impl Ext4 {
 
     /// What a directory's `..` leads to.
     pub(crate) fn parent_of(&self, inode: &Inode) -> Result<u32, TreeError> {
+        if let Some(&parent) = self.changes.as_ref().and_then(|changes| changes.fresh.get(&inode.number)) {
+            return Ok(parent);
+        }
+        let held;
+        let inode = if self.is_told(inode.number) {
+            held = self.inode_in_blocks(inode.number)?;
+            &held
+        } else {
+            inode
+        };
         if inode.has(flag::INLINE_DATA) {
             return Ok(le32(&inode.map, 0));
         }
@@ -173,8 +184,47 @@ impl Ext4 {
         Ok(block)
     }
 
+    /// Whether fast commits say anything of an inode: then its blocks must be read as the blocks describe them, and what
+    /// they say laid over that.
+    fn is_told(&self, number: u32) -> bool {
+        let told = |changes: &Changes| changes.inodes.contains_key(&number) || changes.names.contains_key(&number);
+        self.changes.as_ref().is_some_and(told)
+    }
+
     /// Every entry that is in use, `.` and `..` left out.
     pub(crate) fn for_each_name(
+        &self,
+        inode: &Inode,
+        visit: &mut dyn FnMut(Entry<'_>) -> ControlFlow<()>,
+    ) -> Result<(), TreeError> {
+        let Some(changes) = self.changes.as_ref().filter(|_| self.is_told(inode.number)) else {
+            return self.for_each_name_in_blocks(inode, visit);
+        };
+        let none = BTreeMap::new();
+        let told = changes.names.get(&inode.number).unwrap_or(&none);
+        let mut flow = ControlFlow::Continue(());
+        if !changes.fresh.contains_key(&inode.number) {
+            let held = self.inode_in_blocks(inode.number)?;
+            self.for_each_name_in_blocks(&held, &mut |entry| {
+                if !told.contains_key(entry.name) {
+                    flow = visit(entry);
+                }
+                flow
+            })?;
+        }
+        for (name, number) in told {
+            let Some(inode) = *number else { continue };
+            if flow.is_break() {
+                break;
+            }
+            if is_sound(name) && !is_dots(name) {
+                flow = visit(Entry { inode, kind: None, name });
+            }
+        }
+        Ok(())
+    }
+
+    fn for_each_name_in_blocks(
         &self,
         inode: &Inode,
         visit: &mut dyn FnMut(Entry<'_>) -> ControlFlow<()>,
@@ -240,6 +290,21 @@ impl Ext4 {
         if inode.has(flag::ENCRYPT) {
             return Err(TreeError::Unavailable { what: "encrypted".to_owned() });
         }
+        if let Some(changes) = self.changes.as_ref().filter(|_| self.is_told(inode.number)) {
+            let told = changes.names.get(&inode.number).and_then(|names| names.get(name));
+            return match told {
+                Some(Some(number)) => Ok(*number),
+                Some(None) => Err(TreeError::NotFound),
+                // How the names that were told fold is not known.
+                None if inode.has(flag::CASEFOLD) => Err(TreeError::Unavailable { what: "casefold".to_owned() }),
+                None if changes.fresh.contains_key(&inode.number) => Err(TreeError::NotFound),
+                None => self.lookup_in_blocks(&self.inode_in_blocks(inode.number)?, name),
+            };
+        }
+        self.lookup_in_blocks(inode, name)
+    }
+
+    fn lookup_in_blocks(&self, inode: &Inode, name: &[u8]) -> Result<u32, TreeError> {
         if inode.has(flag::CASEFOLD) && self.superblock.has_incompat(incompat::CASEFOLD) {
             return self.lookup_folded(inode, name);
         }
@@ -278,7 +343,7 @@ impl Ext4 {
     /// by a table of Unicode that is not here, so where such a letter could still make a name match, nothing is claimed.
     fn lookup_folded(&self, inode: &Inode, name: &[u8]) -> Result<u32, TreeError> {
         let (mut exact, mut folded, mut unknown) = (None, None, !name.is_ascii());
-        self.for_each_name(inode, &mut |entry| {
+        self.for_each_name_in_blocks(inode, &mut |entry| {
             if entry.name == name {
                 exact = Some(entry.inode);
                 return ControlFlow::Break(());

@@ -1,6 +1,6 @@
 //! Where the bytes of a file lie, whichever of the three ways its inode tells it: extents, block numbers, or inline.
 
-use dormouse_files::tree::TreeError;
+use dormouse_files::{meta::FileType, tree::TreeError};
 
 use super::{
     Ext4, extents, indirect, inline,
@@ -19,11 +19,20 @@ pub(crate) struct Run {
 impl Ext4 {
     /// The run that begins at the file's block `logical`.
     pub(crate) fn run(&self, inode: &Inode, logical: u64) -> Result<Run, TreeError> {
-        let run = if inode.has(flag::EXTENTS) {
+        let told = match &self.changes {
+            Some(changes) if inode.kind == FileType::Regular => changes.run(inode.number, logical),
+            _ => Err(u64::MAX),
+        };
+        let most = match told {
+            Ok(run) => return Ok(run),
+            Err(most) => most,
+        };
+        let mut run = if inode.has(flag::EXTENTS) {
             extents::find(self, inode, logical)?
         } else {
             indirect::find(self, inode, logical)?
         };
+        run.length = run.length.min(most);
         if run.physical.is_some_and(|start| !self.blocks.contain(start, run.length)) {
             return Err(inode.corrupt("content outside the file system"));
         }

@@ -27,6 +27,7 @@ use dormouse_files::tree::TreeError;
 
 use self::{
     blocks::Blocks,
+    journal::Changes,
     superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET, Superblock},
 };
 use crate::{BlockSource, DiskLimits};
@@ -36,13 +37,15 @@ pub(crate) struct Ext4 {
     pub(crate) superblock: Superblock,
     pub(crate) blocks: Blocks,
     pub(crate) limits: DiskLimits,
+    /// What fast commits say, asked before the blocks.
+    pub(crate) changes: Option<Changes>,
 }
 
 impl Ext4 {
     /// `superblock` as it was read from `source`, with nothing of the journal over it.
     pub(crate) fn new(source: Arc<dyn BlockSource>, superblock: Superblock, limits: &DiskLimits) -> Self {
         let blocks = Blocks::new(source, &superblock, limits);
-        Self { superblock, blocks, limits: limits.clone() }
+        Self { superblock, blocks, limits: limits.clone(), changes: None }
     }
 
     /// Lays the journal over the disk, and takes what it says of the file system itself.
@@ -58,6 +61,9 @@ impl Ext4 {
         }
         self.superblock = superblock;
         self.blocks.bound(&self.superblock);
+        if let Some(next) = replayed.next {
+            self.changes = journal::fast_commits(self, next)?;
+        }
         Ok(())
     }
 }

@@ -1,6 +1,6 @@
 //! The engines' questions, answered from an ext4 file system.
 
-use std::ops::ControlFlow;
+use std::{io, ops::ControlFlow};
 
 use dormouse_files::{
     meta::{FileType, Meta},
@@ -63,8 +63,8 @@ impl Ext4 {
     pub(crate) fn link(&self, parent: u32, name: &[u8]) -> Result<Vec<u8>, TreeError> {
         let inode = self.child(parent, name)?;
         if inode.kind != FileType::Symlink {
-            // There is no variant for "not a symbolic link": the engines ask only where a stat said so.
-            return Err(TreeError::Changed);
+            // What readlink(2) says of it.
+            return Err(TreeError::Io(io::ErrorKind::InvalidInput.into()));
         }
         encrypted(&inode)?;
         if inode.size_bytes == 0 || inode.size_bytes > LINK_BYTES_MAX {

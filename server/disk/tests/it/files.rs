@@ -294,3 +294,55 @@ fn names_that_fold() {
         assert_eq!(find(folder, name), expect, "{folder}/{name}");
     }
 }
+
+#[test]
+fn a_sealed_file_is_read_without_its_tree() {
+    let place = tempfile::tempdir().unwrap();
+    fs::write(place.path().join("sealed"), pattern(10_000, 4)).unwrap();
+    let image = Image::make("-t ext4 -b 4096 -O verity", "16M", Some(place.path()));
+    set_flags(&image, "sealed", 0x10_0000);
+    assert_eq!(read(&open(&image.spec()), "sealed"), pattern(10_000, 4));
+}
+
+#[test]
+fn what_is_asked_of_the_wrong_type() {
+    let content = crate::image::content();
+    let image = Image::make("-t ext4 -b 4096", "32M", Some(content.path()));
+    let volume = open(&image.spec());
+    let root = volume.root().unwrap();
+    let said = |error: Option<TreeError>| error.map_or_else(|| "nothing".to_owned(), |error| error.to_string());
+    assert_eq!(said(volume.directory(&root, b"hard-1").err()), "not a directory but a regular");
+    assert_eq!(said(volume.directory(&root, b"link-1").err()), "not a directory but a symlink");
+    assert_eq!(said(volume.open(&root, b"link-1").err()), "not a regular file but a symlink");
+    assert_eq!(said(volume.open(&root, b"fifo").err()), "not a regular file but a fifo");
+    assert_eq!(said(volume.open(&root, b"many").err()), "not a regular file but a directory");
+    assert_eq!(said(volume.link(&root, b"hard-1").err()), "input/output error");
+    for name in [&b"absent"[..], b"", b".", b"..", b"many/name", b"nul\0", &[b'n'; 256]] {
+        assert_eq!(said(volume.stat(&root, name).err()), "no such file");
+        assert_eq!(said(volume.directory(&root, name).err()), "no such file");
+    }
+    let mut names = 0;
+    let mut stop = |_: dormouse_files::tree::Name<'_>| {
+        names += 1;
+        if names < 5 { std::ops::ControlFlow::Continue(()) } else { std::ops::ControlFlow::Break(()) }
+    };
+    volume.names(&root, &mut stop).unwrap();
+    assert_eq!(names, 5);
+}
+
+#[test]
+fn many_threads_read_at_once() {
+    let content = crate::image::content();
+    let image = Image::make("-t ext4 -b 1024", "32M", Some(content.path()));
+    image.rehash();
+    // A cache so small that blocks come and go.
+    let limits = dormouse_disk::DiskLimits { cache_bytes_max: 40 << 10, ..Default::default() };
+    let volume =
+        Volume::open(&image.spec(), dormouse_disk::Unsealed::Never, &limits).unwrap_or_else(|error| panic!("{error}"));
+    let expect = crate::compare::of_reader(&volume).unwrap();
+    std::thread::scope(|scope| {
+        for _ in 0..6 {
+            scope.spawn(|| crate::compare::assert_same(&crate::compare::of_reader(&volume).unwrap(), &expect));
+        }
+    });
+}

@@ -224,3 +224,22 @@ fn with_block_numbers() {
     let image = rich("-t ext2 -b 1024 -N 512");
     mutate("with block numbers", fs::read(&image.path).unwrap(), 300, false);
 }
+
+#[test]
+fn with_fast_commits() {
+    let image = rich("-t ext4 -b 1024 -N 512 -O ^metadata_csum,fast_commit -J size=1,fast_commit_size=64");
+    let copy = match image.mount("rw") {
+        Err(said) => return eprintln!("skipped: {said}"),
+        Ok(mount) => {
+            rustix::fs::sync();
+            for index in 0..8 {
+                let file = fs::File::create(mount.path().join(format!("fast-{index}"))).unwrap();
+                std::os::unix::fs::FileExt::write_all_at(&file, &pattern(5_000, index), 0).unwrap();
+                file.sync_all().unwrap();
+                fs::remove_file(mount.path().join("hard-2")).ok();
+            }
+            image.copy()
+        }
+    };
+    mutate("with fast commits", fs::read(&copy.path).unwrap(), 300, false);
+}

@@ -3,9 +3,10 @@
 use std::{fs, io::Write, os::unix::fs::FileExt, path::Path};
 
 use dormouse_disk::{Consistency, DiskLimits, OpenError, Unsealed, Volume};
+use dormouse_files::meta::FileType;
 
 use crate::{
-    compare::{Picture, check, open},
+    compare::{Picture, check, check_but, open},
     image::{Image, fill, pattern, run},
 };
 
@@ -26,12 +27,16 @@ fn dirty(options: &str, size: &str, mount: &str, fill: impl FnOnce(&Path)) -> Op
 
 /// What a dirty image must be like whatever it holds.
 fn check_dirty(image: &Image) -> Picture {
+    is_dirty(image);
+    check(image)
+}
+
+fn is_dirty(image: &Image) {
     let sealed = Volume::open(&image.spec(), Unsealed::Never, &DiskLimits::default());
     assert!(matches!(sealed, Err(OpenError::Unavailable { what }) if what == "needs_recovery"));
     let volume = open(&image.spec());
     assert!(volume.needs_recovery() && volume.has_journal());
     assert_eq!(volume.consistency(), Consistency::Crash);
-    check(image)
 }
 
 /// Writes a file and waits until the log holds it.
@@ -404,4 +409,142 @@ fn an_external_journal_is_refused() {
     image.poke(1024 + 0x60, &[image.peek(1024 + 0x60, 1)[0] | 4]);
     let opened = Volume::open(&image.spec(), Unsealed::Crash, &DiskLimits::default());
     assert!(matches!(opened, Err(OpenError::Unavailable { what }) if what == "external_journal"));
+}
+
+/// Changes that reach the disk by fast commits only.
+fn fast(options: &str, fill: impl FnOnce(&Path)) {
+    let Some(image) = dirty(options, "64M", "rw", fill) else { return };
+    let area = run("debugfs", &["-R", "logdump -S", &image.path.display().to_string()]).expect("debugfs");
+    assert!(area.contains("fast_commit") || area.contains("Fast commit"), "{area}");
+    is_dirty(&image);
+    let begun =
+        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after 1970").as_secs() as i64;
+    check_but(&image, |own, kernels| {
+        // The kernel stamps what it replays with the time of the replay, where no fast commit says it.
+        if kernels.meta.change_time.seconds >= begun {
+            kernels.meta.change_time = own.meta.change_time;
+            if kernels.meta.modify_time.seconds >= begun {
+                kernels.meta.modify_time = own.meta.modify_time;
+            }
+        }
+        // Its replay gives a new directory one link, where the running kernel gave it two.
+        if own.meta.kind == FileType::Directory && kernels.meta.link_count == 1 {
+            assert_eq!(own.meta.link_count, 2);
+            kernels.meta.link_count = 2;
+        }
+    });
+}
+
+#[test]
+fn no_fast_commit_is_pending() {
+    fast("-t ext4 -b 4096 -O fast_commit", |root| {
+        busy(root);
+        rustix::fs::sync();
+    });
+}
+
+#[test]
+fn fast_commits_that_are_pending() {
+    let fill = |root: &Path| {
+        fs::create_dir(root.join("folder")).expect("a directory");
+        fs::create_dir(root.join("folder/inner")).expect("a directory");
+        for index in 0..20 {
+            write_synced(&root.join(format!("folder/file-{index}")), &pattern(index * 3_000, index as u64));
+        }
+        rustix::fs::sync();
+        // From here on nothing but fsync.
+        write_synced(&root.join("folder/new"), &pattern(100_000, 7));
+        let grown = fs::OpenOptions::new().write(true).open(root.join("folder/file-5")).expect("it opens");
+        grown.write_all_at(&pattern(50_000, 9), 10_000).expect("written");
+        grown.sync_all().expect("synced");
+        fs::rename(root.join("folder/file-6"), root.join("renamed")).expect("renamed");
+        fs::remove_file(root.join("folder/file-7")).expect("removed");
+        fs::hard_link(root.join("folder/file-8"), root.join("folder/inner/linked")).expect("linked");
+        let cut = fs::OpenOptions::new().write(true).open(root.join("folder/file-9")).expect("it opens");
+        cut.set_len(5_000).expect("cut");
+        cut.sync_all().expect("synced");
+        fs::create_dir(root.join("folder/made")).expect("a directory");
+        write_synced(&root.join("folder/made/in-it"), b"inside");
+        write_synced(&root.join("folder/last"), b"last");
+    };
+    fast("-t ext4 -b 4096 -O fast_commit", fill);
+}
+
+/// A fast commit that was cut off, and one that is damaged.
+#[test]
+fn fast_commits_count_as_a_whole() {
+    let fill = |root: &Path| {
+        rustix::fs::sync();
+        for index in 0..3 {
+            write_synced(&root.join(format!("file-{index}")), &pattern(3_000, index));
+        }
+    };
+    let Some(image) = dirty("-t ext4 -b 4096 -O fast_commit", "64M", "rw", fill) else { return };
+    let disk = fs::read(&image.path).expect("the image is read");
+    // A head: tag 9 with 8 bytes, and no feature.
+    let blocks = disk.chunks(4096).enumerate();
+    let heads: Vec<usize> =
+        blocks.filter(|(_, block)| block[..8] == [9, 0, 8, 0, 0, 0, 0, 0]).map(|(index, _)| index * 4096).collect();
+    let first = *heads.first().expect("there is a fast commit");
+    let picture = check_but(&image, |own, kernels| kernels.meta = own.meta);
+    assert!(picture.contains_key(&b"file-2"[..]));
+    let copy = image.copy();
+    copy.poke(first as u64 + 30, &[disk[first + 30] ^ 0x40]);
+    let opened = Volume::open(&copy.spec(), Unsealed::Crash, &DiskLimits::default());
+    let said = opened.err().expect("it is refused").to_string();
+    assert!(said.contains("fast commit"), "{said}");
+    // Of another transaction: it was superseded.
+    let copy = image.copy();
+    copy.poke(first as u64 + 8, &[disk[first + 8].wrapping_add(1)]);
+    let picture = check_but(&copy, |own, kernels| kernels.meta = own.meta);
+    assert!(!picture.contains_key(&b"file-2"[..]));
+    // A feature that is not known.
+    let copy = image.copy();
+    copy.poke(first as u64 + 4, &[1]);
+    let opened = Volume::open(&copy.spec(), Unsealed::Crash, &DiskLimits::default());
+    assert!(matches!(opened, Err(OpenError::Unavailable { what }) if what == "fast_commit_feature"));
+}
+
+/// The superblock is read again through the log, and so is everything else.
+#[test]
+fn a_superblock_that_only_the_log_holds() {
+    let (log, _) = two_transactions("jo", "-t ext4 -b 4096 -O ^metadata_csum");
+    let mut block = log.image.peek(0, 4096);
+    block[1024 + 0x68..1024 + 0x78].copy_from_slice(b"another identity");
+    fs::write(log.place.path().join("a"), &block).expect("written");
+    log.log("jo\njw -b 0 @a\njc\n");
+    let volume = open(&log.image.spec());
+    assert_eq!(&volume.uuid(), b"another identity");
+    // Its sum is of what lies on the disk, as a seal sees it.
+    let sealed = dormouse_disk::probe(&log.image.spec(), &DiskLimits::default()).expect("it is probed");
+    assert_eq!(sealed.superblock_sha256, volume.superblock_sha256());
+    assert_ne!(sealed.uuid, volume.uuid());
+    // One that names more blocks than the disk has is refused.
+    block[1024 + 4..1024 + 8].copy_from_slice(&9_000_u32.to_le_bytes());
+    fs::write(log.place.path().join("a"), &block).expect("written");
+    log.log("jo\njw -b 0 @a\njc\n");
+    let opened = Volume::open(&log.image.spec(), Unsealed::Crash, &DiskLimits::default());
+    assert!(opened.err().expect("it is refused").to_string().contains("larger than its disk"));
+}
+
+/// Files that were unlinked or cut while they were open.
+#[test]
+fn orphans() {
+    for options in ["-t ext4 -b 4096", "-t ext4 -b 4096 -O orphan_file", "-t ext3 -b 1024"] {
+        let mut held = Vec::new();
+        let image = dirty(options, "32M", "rw", |root| {
+            for index in 0..20 {
+                let path = root.join(format!("open-{index}"));
+                write_synced(&path, &pattern(50_000, index));
+                held.push(fs::File::open(&path).expect("it opens"));
+                fs::remove_file(&path).expect("removed");
+            }
+            sync_directory(root);
+            write_synced(&root.join("kept"), b"kept");
+            drop(std::mem::take(&mut held));
+        });
+        if let Some(image) = image {
+            assert!(!check_dirty(&image).contains_key(&b"open-3"[..]));
+        }
+    }
 }

@@ -116,10 +116,18 @@ fn misread(glob: &str) -> Option<(usize, &'static str)> {
     if let Some(position) = glob.bytes().position(|byte| matches!(byte, b'\n' | b'\r' | 0)) {
         return Some((position, "a glob is one line without a NUL byte"));
     }
+    if let Some(position) = shown.find("//") {
+        return Some((position, "no path has two / in a row; write the glob with one"));
+    }
     let mut position = 0;
     for component in shown.split('/') {
         if matches!(component, "." | "..") {
             return Some((position, "no path below the root has a component . or ..; write the glob without it"));
+        }
+        // An odd number of them: the last one stands before the /, or before the glob's end.
+        let is_escaped = component.bytes().rev().take_while(|&byte| byte == b'\\').count() % 2 == 1;
+        if is_escaped && position + component.len() < shown.len() {
+            return Some((position + component.len() - 1, "a / cannot be escaped, because no name holds one"));
         }
         position += component.len() + 1;
     }
@@ -268,6 +276,9 @@ mod tests {
             ("{a", 0),
             (r"a\", 1),
             ("a\nb", 1),
+            ("a//b", 1),
+            (r"a\/b", 1),
+            (r"\/", 0),
             ("[b-a]", 0),
         ] {
             assert_eq!(refused(glob), position, "{glob}");

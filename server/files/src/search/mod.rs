@@ -107,6 +107,10 @@ pub struct Skipped {
 
 /// Answers a Search, pushing matches in path order and each file's in line order.
 ///
+/// Blocks, and works with `search_thread_count` threads: the caller's, which alone pushes, and others that end before this
+/// returns, a fraction of a second after the budget is spent or the sink broke. The answer is the same for every number of
+/// threads and every run over the same files, unless the budget cut it short: then it is the beginning of that answer.
+///
 /// # Errors
 /// Before the first match: everything of the path, `Symlink`, `NotRegular`. `Gone` when the sink broke.
 pub fn run<T: Tree>(

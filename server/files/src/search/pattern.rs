@@ -32,7 +32,7 @@ const DEEP_STACK_BYTES: usize = 256 << 20;
 /// Most bytes searched between two questions whether to go on.
 const WINDOW_BYTES_MAX: usize = 128 << 10;
 /// Bytes times states up to which a search of them runs to its end; a visit of a state takes some nanoseconds.
-const VISIT_COUNT_MAX: usize = 50_000_000;
+const VISIT_COUNT_MAX: usize = 20_000_000;
 /// Longest text that is made up to try a matcher on.
 const SAMPLE_BYTES_MAX: usize = 16 << 10;
 /// More than the canonical spelling of the deepest pattern nests.

@@ -381,6 +381,59 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+    #[test]
+    fn a_search_of_a_tree_is_a_search_of_its_files_in_order(
+        paths in proptest::collection::btree_set("(/[ab.!]{1,2}){1,4}", 1..30),
+        include in proptest::option::of(proptest::sample::select(vec!["a*", "/a", "a/", "*.a", "b/**", "{ab,ba}"])),
+        exclude in proptest::option::of(proptest::sample::select(vec!["b", "a/b", "/ab/", "*!"])),
+        count_max in 1_usize..12,
+        thread_count in 1_usize..4,
+        hidden in any::<bool>(),
+    ) {
+        let sound = |path: &&String| path.split('/').all(|name| !matches!(name, "." | ".."));
+        let paths: Vec<String> = paths.iter().filter(sound).cloned().collect();
+        let is_file = |path: &&String| !paths.iter().any(|other| other.starts_with(&format!("{path}/")));
+        let files: Vec<&String> = paths.iter().filter(is_file).collect();
+        let mut tree = MemoryTree::default().directory("/d");
+        for (index, path) in files.iter().enumerate() {
+            tree = tree.file(path, if index % 3 == 2 { "no".to_owned() } else { format!("hit\n{index}\nhit") });
+        }
+        if hidden { tree = tree.kinds_hidden(); }
+        let globs = globs(include.as_slice(), exclude.as_slice());
+        let is_searched = |path: &str| {
+            let mut included = false;
+            for (cut, _) in path.match_indices('/').skip(1) {
+                match globs.verdict(&path.as_bytes()[1..cut], true, included) {
+                    globs::Verdict::Excluded => return false,
+                    verdict => included |= verdict == globs::Verdict::Included,
+                }
+            }
+            globs.verdict(&path.as_bytes()[1..], false, included) == globs::Verdict::Included
+        };
+        let (mut expect, mut scanned, mut stop) = (Vec::new(), 0, None);
+        let mut scanned_at_last = 0;
+        for (index, path) in files.iter().enumerate().filter(|(_, path)| is_searched(path)) {
+            scanned += 1;
+            if index % 3 == 2 { continue; }
+            for line in [1, 3] {
+                if expect.len() == count_max {
+                    stop = Some(Stop::Matches);
+                } else if stop.is_none() {
+                    scanned_at_last = scanned;
+                    expect.push(format!("{path}:{line}"));
+                }
+            }
+        }
+        let plan = SearchPlan { globs: globs.clone(), match_count_max: count_max, ..plan("hit", Syntax::Literal) };
+        let limits = Limits { search_thread_count: thread_count, ..Limits::default() };
+        let (found, end) = search_with(&tree, &plan, &limits).unwrap();
+        prop_assert_eq!(found.iter().map(|one| format!("{}:{}", one.path, one.line)).collect::<Vec<_>>(), expect);
+        prop_assert_eq!((end.stop, end.files_scanned), (stop, if stop.is_some() { scanned_at_last } else { scanned }));
+    }
+}
+
 /// RE2's, and the same in the syntax of the `regex` crate over one line.
 const PATTERNS: [(&str, &str); 20] = [
     ("a", "a"),

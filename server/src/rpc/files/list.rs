@@ -15,7 +15,7 @@ use crate::{
             fields::{self, Names},
             walk_time,
         },
-        lane::{self, LaneStream},
+        lane::{self, LaneBudget, LaneStream},
         status,
     },
 };
@@ -57,12 +57,17 @@ impl Files {
         let caller = self.caller(&request)?;
         let request = request.into_inner();
         fields::size(&request, self.limits().request_bytes_max)?;
-        let (plan, source) = decode(&request, self.limits())?;
-        let workspace = request.workspace;
+        let workspace = request.workspace.clone();
+        let host = self.host.clone();
+        // On a lane because hostile globs take their time to compile.
+        let (plan, source) = lane::look(LaneBudget::new(caller.deadline, None), {
+            let host = host.clone();
+            move |_| Ok(decode(&request, &host.settings().limits)?)
+        })
+        .await?;
         let ReadCall { reading, room, budget } = self.reading(&workspace, &caller, None, source, walk_time)?;
         reading.check_path(&plan.path, Walk::Down)?;
         let revisions = self.revisions(plan.include_revision, &reading);
-        let host = self.host.clone();
         let tell = move |failure: Failure| status::of(&workspace, &failure);
         lane::stream(budget, tell, move |budget, outlet| {
             let _room = room;

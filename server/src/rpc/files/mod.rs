@@ -23,9 +23,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use dormouse_files::{limits::Limits, stat::Revisions};
+use dormouse_files::{Fault, limits::Limits, stat::Revisions};
 use dormouse_proto::files::v1::{self, files_service_server::FilesService};
 use tonic::{Request, Response, Status, Streaming, metadata::MetadataMap};
+use tracing::Instrument;
 
 use crate::{
     host::{
@@ -146,6 +147,20 @@ fn walk_time(_: &Reading, limits: &Limits) -> Option<Duration> {
     Some(limits.search_budget)
 }
 
+/// Runs a change in a task of its own: its caller may go away in any moment, and then the handler's future is dropped. The
+/// caller's room on the host goes with it, so a drain waits for it.
+async fn apart<T: Send + 'static>(
+    change: impl Future<Output = Result<T, Failure>> + Send + 'static,
+) -> Result<T, Failure> {
+    match tokio::spawn(change.in_current_span()).await {
+        Ok(done) => done,
+        Err(error) => {
+            tracing::error!(%error, "a change did not end");
+            Err(Fault::Internal("a change did not end").into())
+        }
+    }
+}
+
 /// Turns the failures of a handler into statuses, in one place for all verbs.
 macro_rules! answer {
     ($workspace:expr, $work:expr) => {{
@@ -187,7 +202,8 @@ impl FilesService for Files {
     }
 
     async fn patch(&self, request: Request<v1::PatchRequest>) -> Result<Response<v1::PatchResponse>, Status> {
-        answer!(request.get_ref().workspace.clone(), self.do_patch(request))
+        let files = self.clone();
+        answer!(request.get_ref().workspace.clone(), apart(async move { files.do_patch(request).await }))
     }
 
     async fn write(
@@ -198,17 +214,20 @@ impl FilesService for Files {
     }
 
     async fn remove(&self, request: Request<v1::RemoveRequest>) -> Result<Response<v1::RemoveResponse>, Status> {
-        answer!(request.get_ref().workspace.clone(), self.do_remove(request))
+        let files = self.clone();
+        answer!(request.get_ref().workspace.clone(), apart(async move { files.do_remove(request).await }))
     }
 
     async fn r#move(&self, request: Request<v1::MoveRequest>) -> Result<Response<v1::MoveResponse>, Status> {
-        answer!(request.get_ref().workspace.clone(), self.do_move(request))
+        let files = self.clone();
+        answer!(request.get_ref().workspace.clone(), apart(async move { files.do_move(request).await }))
     }
 
     async fn make_directory(
         &self,
         request: Request<v1::MakeDirectoryRequest>,
     ) -> Result<Response<v1::MakeDirectoryResponse>, Status> {
-        answer!(request.get_ref().workspace.clone(), self.do_make_directory(request))
+        let files = self.clone();
+        answer!(request.get_ref().workspace.clone(), apart(async move { files.do_make_directory(request).await }))
     }
 }

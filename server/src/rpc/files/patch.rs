@@ -54,7 +54,11 @@ impl Files {
     pub(super) async fn do_patch(&self, request: Request<v1::PatchRequest>) -> Result<v1::PatchResponse, Failure> {
         let caller = self.caller(&request)?;
         let workspace = request.get_ref().workspace.clone();
-        let plan = decode(request.into_inner(), self.limits())?;
+        let request = request.into_inner();
+        fields::size(&request, self.limits().request_bytes_max)?;
+        let host = self.host.clone();
+        // On a lane because the hash of a request of some MiB takes some milliseconds.
+        let plan = lane::finish(move || Ok(decode(request, &host.settings().limits)?)).await?;
         let (workspace, room) = self.find(&workspace, &caller)?;
         self.host.require(Feature::FilePatch)?;
         self.require_revisions(plan.expected != Expected::Any)?;

@@ -12,12 +12,15 @@
 //!
 //! Source: the kernel's `Documentation/filesystems/ext4/journal.rst` and `fs/jbd2/recovery.c`.
 
+mod fast_commit;
 mod log;
 mod replay;
 
 use std::collections::BTreeMap;
 
 use dormouse_files::tree::TreeError;
+
+pub(crate) use self::fast_commit::Changes;
 
 use super::{
     Ext4,
@@ -91,6 +94,8 @@ struct Journal<'a> {
 /// What a replay found.
 pub(crate) struct Replayed {
     pub(crate) overlay: BTreeMap<u64, Copied>,
+    /// The number of the transaction that would have come next; nothing where the log was empty.
+    pub(crate) next: Option<u32>,
 }
 
 /// Replays the journal of a file system whose superblock says that it must be.
@@ -101,7 +106,18 @@ pub(crate) struct Replayed {
 pub(crate) fn replay(file_system: &Ext4) -> Result<Replayed, TreeError> {
     match Journal::open(file_system)? {
         Some(journal) => journal.replay(),
-        None => Ok(Replayed { overlay: BTreeMap::new() }),
+        None => Ok(Replayed { overlay: BTreeMap::new(), next: None }),
+    }
+}
+
+/// What the fast commits after the last whole transaction say; asked once the overlay is in its place.
+///
+/// # Errors
+/// As [`replay`].
+pub(crate) fn fast_commits(file_system: &Ext4, next: u32) -> Result<Option<Changes>, TreeError> {
+    match Journal::open(file_system)? {
+        Some(journal) if journal.has_fast_commits => journal.fast_commits(next),
+        _ => Ok(None),
     }
 }
 

@@ -7,7 +7,6 @@ use dormouse_files::tree::TreeError;
 use super::{
     Copied, Journal, Replayed, fault,
     log::{Tag, Visitor, at_or_after},
-    unavailable,
 };
 
 /// The first pass: what is revoked, once its transaction is known to be complete.
@@ -105,9 +104,6 @@ impl Journal<'_> {
             overlay_bytes_max: limits.overlay_bytes_max,
         };
         self.walk(Some(end), &mut copy)?;
-        if self.has_fast_commits {
-            return Err(unavailable("fast_commit"));
-        }
-        Ok(Replayed { overlay: copy.overlay })
+        Ok(Replayed { overlay: copy.overlay, next: Some(end) })
     }
 }
