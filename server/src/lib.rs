@@ -4,6 +4,7 @@
 //! the edge, [`host`] knows which workspaces there are and where their files are now. How a file is read or changed is in
 //! the packages below: `dormouse-files`, `dormouse-live`, `dormouse-disk`.
 
+mod authority;
 pub mod config;
 pub mod demo;
 pub mod flags;

@@ -16,7 +16,7 @@ use tokio::{
     sync::watch,
     task::JoinSet,
 };
-use tokio_stream::{Stream, wrappers::UnixListenerStream};
+use tokio_stream::{Stream, StreamExt, wrappers::UnixListenerStream};
 use tonic::{
     server::NamedService,
     service::Routes,
@@ -25,6 +25,7 @@ use tonic::{
 use tonic_health::{ServingStatus, server::HealthReporter};
 
 use crate::{
+    authority::Named,
     config::{Address, Config, ConfigError, REQUEST_BYTES_MAX},
     host::{
         Host,
@@ -154,7 +155,8 @@ impl Server {
             Listener::Unix(listener, file) => {
                 let listener = tokio::net::UnixListener::from_std(listener).map_err(failed)?;
                 self.socket_files.push(file);
-                self.serving.spawn(serve(UnixListenerStream::new(listener), routes, observe, closed));
+                let incoming = UnixListenerStream::new(listener).map(|taken| taken.map(Named::new));
+                self.serving.spawn(serve(incoming, routes, observe, closed));
             }
         }
         Ok(())

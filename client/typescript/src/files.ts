@@ -168,6 +168,8 @@ export class Files {
   }
 
   /** Metadata of one file or directory; with `revision`, the SHA-256 of a file's content too. */
+  async stat(path: requests.PathLike, options: requests.StatOptions & { revision: true }): Promise<r.StatWithRevision>;
+  async stat(path: requests.PathLike, options?: requests.StatOptions): Promise<r.StatResult>;
   async stat(path: requests.PathLike, options: requests.StatOptions = {}): Promise<r.StatResult> {
     const request = requests.stat(this.#workspace, path, options);
     const call = this.#call(METHODS.stat, options);

@@ -51,6 +51,11 @@ export interface StatResult extends FileInfo {
   origin: Origin;
 }
 
+/** `stat` with `revision: true` */
+export interface StatWithRevision extends StatResult {
+  revision: string | null;
+}
+
 /** `readWithInfo` */
 export interface ReadResult {
   content: Uint8Array;

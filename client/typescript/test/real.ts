@@ -82,6 +82,11 @@ export class RealAgent {
     else writeFileSync(place, asBytes(value));
   }
 
+  /** What a file holds now, past the agent. */
+  look(path: string): Buffer {
+    return readFileSync(join(this.#place, "files", path));
+  }
+
   /** Stops it as a service manager would. */
   async stop(): Promise<void> {
     this.#host?.close();

@@ -130,7 +130,12 @@ impl Bench {
             self.unmount();
             truth
         };
-        println!("{} files, {:.2} GB, {} rounds; ours ÷ theirs, median (least-most)", truth.files, truth.bytes as f64 / 1e9, self.rounds);
+        println!(
+            "{} files, {:.2} GB, {} rounds; ours ÷ theirs, median (least-most)",
+            truth.files,
+            truth.bytes as f64 / 1e9,
+            self.rounds
+        );
         self.read_everything(truth);
         self.stat_at_random();
         self.first_byte();
@@ -138,7 +143,8 @@ impl Bench {
     }
 
     fn read_everything(&self, truth: Seen) {
-        let mut rows = Rows::new("read everything", &["fresh loop mount + read", "second pass over the mount", "rust-fs-ext4"]);
+        let mut rows =
+            Rows::new("read everything", &["fresh loop mount + read", "second pass over the mount", "rust-fs-ext4"]);
         let volume = self.volume();
         for _ in 0..self.rounds {
             let ours = time(|| assert_eq!(tree_read(&volume), truth));
@@ -213,7 +219,8 @@ impl Bench {
             let mounted = time(|| {
                 self.mount();
                 let mut byte = [0];
-                let _ = File::open(self.mount.join(relative)).and_then(|mut file| file.read(&mut byte)).expect("a byte");
+                let _ =
+                    File::open(self.mount.join(relative)).and_then(|mut file| file.read(&mut byte)).expect("a byte");
             });
             self.unmount();
             let request = format!("cat {path}");

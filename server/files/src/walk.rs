@@ -219,6 +219,8 @@ impl<'a, T: Tree> Walk<'a, T> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
     use crate::memory::MemoryTree;
 
@@ -331,5 +333,32 @@ mod tests {
         assert!(tree.held_max() <= HELD_DIRECTORY_COUNT_MAX as u64 + 4, "{}", tree.held_max());
         drop(found);
         assert_eq!(tree.held_count(), 0);
+    }
+
+    proptest! {
+        #[test]
+        fn a_path_without_links_leads_to_itself_or_names_what_is_missing(
+            paths in proptest::collection::btree_set("(/[ab]{1,2}){1,4}", 1..12),
+            asked in "(/[ab]{1,2}){1,5}",
+        ) {
+            let beneath = |path: &str, above: &str| path.starts_with(&format!("{above}/"));
+            let is_file = |path: &&String| !paths.iter().any(|other| beneath(other, path));
+            let files: Vec<&String> = paths.iter().filter(is_file).collect();
+            let tree = files.iter().fold(MemoryTree::default(), |tree, path| tree.file(path, b""));
+            let parts: Vec<usize> = asked.match_indices('/').map(|(cut, _)| cut).skip(1).chain([asked.len()]).collect();
+            let there = |path: &str| files.iter().any(|file| *file == path || beneath(file, path));
+            let through = parts.iter().map(|&cut| &asked[..cut]).find(|part| files.iter().any(|file| file == part));
+            let missing = parts.iter().map(|&cut| &asked[..cut]).find(|part| !there(part));
+            let path = TreePath::parse(asked.as_bytes()).unwrap();
+            match resolve(&tree, &path, LastLink::Follow, &Limits::default()) {
+                Ok(found) => {
+                    prop_assert_eq!(found.path.to_string(), asked.clone());
+                    prop_assert!(there(&asked));
+                }
+                Err(Fault::NotDirectory { path, .. }) => prop_assert_eq!(Some(path.to_string()), through.map(str::to_owned)),
+                Err(Fault::NotFound { missing: seen, .. }) => prop_assert_eq!(Some(seen.to_string()), missing.map(str::to_owned)),
+                Err(other) => prop_assert!(false, "{}", other),
+            }
+        }
     }
 }

@@ -11,6 +11,9 @@
 //! are flushed: who opens the file by its name meets the new one and does not wait; only who had looked the name up before
 //! the exchange does. A process that renames a file of its own over the name is noticed by the inode of what was displaced.
 //!
+//! What no call of the kernel prevents: where such a rename falls between the last look at the name and the exchange, two
+//! system calls apart, the name shows the patch of the older content until that is taken back, some microseconds later.
+//!
 //! Nothing here knows keys or the journal.
 
 use std::{fs::File, io, thread, time::Duration};
@@ -174,6 +177,7 @@ pub(crate) fn replace(
     let mut pause = LEASE_PAUSE_MIN;
     for attempt in 1..=LEASE_ATTEMPT_COUNT_MAX {
         if attempt > 1 {
+            // The kernel tells nobody that a file may be leased now; the tries bound the waiting to about 0.15 s.
             thread::sleep(pause);
             pause = (pause * 2).min(LEASE_PAUSE_MAX);
         }

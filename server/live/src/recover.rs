@@ -53,7 +53,13 @@ pub(crate) fn settle(tree: &LiveTree, state: &State, intent: &Intent) -> io::Res
     let staged = identity_at(state, intent.stage.as_bytes())?.map(|identity| identity.inode);
     let is_done = match &intent.action {
         Action::Replace { base_inode, .. } => match staged {
-            _ if target != Some(intent.inode) => staged == Some(*base_inode),
+            _ if target != Some(intent.inode) => {
+                if staged.is_some_and(|inode| inode != intent.inode && inode != *base_inode) {
+                    // Neither ours nor the base: whose it is nobody can tell any more, so it is not deleted.
+                    keep(state, &intent.stage)?;
+                }
+                staged == Some(*base_inode)
+            }
             None => true,
             Some(inode) if inode == *base_inode => true,
             // Half of the exchange is durable: what was displaced is gone, and ours has the staging name as a second one.

@@ -34,8 +34,7 @@ const STAGE_PREFIX: u8 = b's';
 /// The state directory, held open.
 pub(crate) struct State {
     directory: OwnedFd,
-    /// Its lock; released when closed.
-    _lock: File,
+    lock: File,
     stages: AtomicU64,
     /// Whether this mount has been found unable to exchange two names.
     no_exchange: AtomicBool,
@@ -48,6 +47,13 @@ pub(crate) struct State {
 
 /// A workspace's state directory, or why there is none: then it can be read and not changed.
 pub(crate) type MaybeState = Result<State, Errno>;
+
+impl Drop for State {
+    fn drop(&mut self) {
+        // Closing alone would leave it locked while a child that was forked meanwhile has not yet closed its copy (flock(2)).
+        let _ = fs::flock(&self.lock, FlockOperation::Unlock);
+    }
+}
 
 /// What was found.
 pub(crate) struct Found {
@@ -121,7 +127,7 @@ impl State {
         };
         Ok(Ok(Self {
             directory,
-            _lock: lock,
+            lock,
             stages: AtomicU64::new(0),
             no_exchange: AtomicBool::new(false),
             failed: AtomicBool::new(false),

@@ -67,7 +67,11 @@ impl Sweeper {
             let _ = ended.join();
         }
         let (state, shared) = (Arc::clone(state), Arc::clone(&self.shared));
-        *thread = Some(std::thread::spawn(move || shared.run(&state)));
+        match std::thread::Builder::new().name("sweep".to_owned()).spawn(move || shared.run(&state)) {
+            Ok(started) => *thread = Some(started),
+            // No thread to be had: the next removal tries again, or the next opening of the workspace.
+            Err(_) => self.shared.names.lock().unwrap_or_else(PoisonError::into_inner).running = false,
+        }
     }
 }
 

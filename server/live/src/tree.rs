@@ -168,21 +168,24 @@ impl Tree for LiveTree {
             return Err(TreeError::NotFound);
         }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW;
-        let (opened, path_only) = match open_beneath(parent, name, flags) {
-            Err(Errno::ACCESS) => (open_beneath(parent, name, OFlags::PATH | flags), true),
-            other => (other, false),
-        };
-        let descriptor = match opened {
-            Ok(descriptor) => descriptor,
-            Err(Errno::LOOP) => return Err(TreeError::NotDirectory(FileType::Symlink)),
-            Err(Errno::NOTDIR) => {
-                return Err(match self.kind_of(parent, name)? {
-                    // It has become one since: whoever asks again gets it.
-                    FileType::Directory => TreeError::Io(Errno::AGAIN.into()),
-                    kind => TreeError::NotDirectory(kind),
-                });
+        let mut attempts = 0..OPEN_ATTEMPTS_MAX;
+        let (descriptor, path_only) = loop {
+            let (opened, path_only) = match open_beneath(parent, name, flags) {
+                Err(Errno::ACCESS) => (open_beneath(parent, name, OFlags::PATH | flags), true),
+                other => (other, false),
+            };
+            match opened {
+                Ok(descriptor) => break (descriptor, path_only),
+                Err(Errno::LOOP) => return Err(TreeError::NotDirectory(FileType::Symlink)),
+                Err(Errno::NOTDIR) => match self.kind_of(parent, name)? {
+                    // It has become one since.
+                    FileType::Directory if attempts.next().is_some() => {}
+                    // It turns into something else and back as often as it is looked at.
+                    FileType::Directory => return Err(TreeError::Changed),
+                    kind => return Err(TreeError::NotDirectory(kind)),
+                },
+                Err(errno) => return Err(tree_error(errno)),
             }
-            Err(errno) => return Err(tree_error(errno)),
         };
         if self.hidden.is_some() && self.hides_inode(&fs::fstat(&descriptor).map_err(tree_error)?) {
             return Err(TreeError::NotFound);
@@ -233,7 +236,12 @@ impl Tree for LiveTree {
     }
 
     fn link(&self, parent: &LiveDirectory, name: &[u8]) -> Result<Vec<u8>, TreeError> {
-        let target = fs::readlinkat(parent, name, Vec::new()).map_err(tree_error)?.into_bytes();
+        let target = match fs::readlinkat(parent, name, Vec::new()) {
+            Ok(target) => target.into_bytes(),
+            // It was a link when it was looked at, and is none now (readlink(2)).
+            Err(Errno::INVAL) => return Err(TreeError::Changed),
+            Err(errno) => return Err(tree_error(errno)),
+        };
         match target.len() {
             1..=LINK_BYTES_MAX => Ok(target),
             _ => Err(TreeError::Corrupt { what: "length of a symbolic link's target".to_owned() }),

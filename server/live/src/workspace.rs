@@ -23,8 +23,8 @@ use rustix::{
     io::Errno,
 };
 
+pub use crate::write::{StagedWrite, WriteBegin};
 use crate::{
-    WriteBegin,
     errno::fault,
     fail::{Rule, Steps},
     ledger::{Claim, Claimed, Ledger, Ticket},

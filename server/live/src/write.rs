@@ -185,7 +185,10 @@ impl Inner {
                 replayed: false,
             })
         };
-        let mut staged: Option<Staged> = Some(draft.name().map_err(|errno| fault(path, errno))?);
+        let named = draft.name().map_err(|errno| fault(path, errno))?;
+        // A large file takes its time, and nobody else need wait for that: the name is not locked yet.
+        named.file().sync_all().map_err(|error| io_fault(path, error))?;
+        let mut staged: Option<Staged> = Some(named);
         for _ in 0..ATTEMPT_COUNT_MAX {
             check_budget(budget)?;
             let place = locate(&self.tree, path, parents(plan.create_parents), &self.limits.files)?;

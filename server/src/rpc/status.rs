@@ -14,7 +14,10 @@ use prost::Message;
 use tonic::{Code, Status, metadata::MetadataValue};
 use tonic_types::pb;
 
-use crate::host::error::{Failure, HostFault};
+use crate::{
+    config::REQUEST_BYTES_MAX,
+    host::error::{Failure, HostFault},
+};
 
 /// Longest status on the wire: message, details in base64, and trailers, in bytes.
 pub const STATUS_BYTES_MAX: usize = 4 << 10;
@@ -339,7 +342,8 @@ pub fn normalised(status: Status, method: &str) -> Status {
     match status.code() {
         Code::OutOfRange | Code::ResourceExhausted if message.contains("message length too large") => {
             let mut sizes = message.split(|letter: char| !letter.is_ascii_digit()).filter_map(|part| part.parse().ok());
-            let (size_bytes, limit_bytes) = (sizes.next().unwrap_or(0), sizes.next().unwrap_or(0));
+            // The decoder's own limit lies above the contract's, so that most are refused by their handler.
+            let (size_bytes, limit_bytes) = (sizes.next().unwrap_or(0), REQUEST_BYTES_MAX);
             of_fault("", &Fault::RequestTooLarge { size_bytes, limit_bytes })
         }
         Code::Unimplemented if message.contains("compress") => {

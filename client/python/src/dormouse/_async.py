@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, Generic, TypeVar
 
 import grpc
 import grpc.aio
 
 from dormouse import _engine as engine
+from dormouse import _sync
 from dormouse._channel import metadata, parse
 from dormouse._content import Content
 from dormouse._methods import Method
-from dormouse._sync import status_of
 
 T = TypeVar("T")
 Item = TypeVar("Item")
@@ -39,6 +40,7 @@ class Connection:
         self.metadata = metadata(token, generation)
         self._root_certificates = root_certificates
         self._made: Any = None
+        self._uploads: Any = None
 
     @property
     def _channel(self) -> Any:
@@ -53,6 +55,8 @@ class Connection:
 
     async def close(self) -> None:
         """Ends every call and lets the connection go."""
+        if self._uploads is not None:
+            self._uploads.close()
         if self._made is not None:
             await self._made.close()
 
@@ -60,22 +64,32 @@ class Connection:
         call = self._channel.unary_unary(method.path, method.request.SerializeToString, method.response.FromString)
         return await call(request, timeout=timeout, metadata=self.metadata)
 
-    async def upload(self, method: Method, requests: AsyncIterator[Any], timeout: float | None) -> Any:
-        call = self._channel.stream_unary(method.path, method.request.SerializeToString, method.response.FromString)
-        return await call(requests, timeout=timeout, metadata=self.metadata)
+    async def upload(self, method: Method, requests: Iterator[Any], timeout: float | None) -> Any:
+        # On a channel of the blocking library, which reads the requests on a thread of its own: where a host answers
+        # before it has read them all, grpc.aio may tell INTERNAL, "Internal error from Core", in place of the answer.
+        if self._uploads is None:
+            self._uploads = _sync.channel(self._address, self._root_certificates)
+        call = self._uploads.stream_unary(method.path, method.request.SerializeToString, method.response.FromString)
+        future = call.future(requests, timeout=timeout, metadata=self.metadata)
+        loop = asyncio.get_running_loop()
+        done = asyncio.Event()
+
+        def ended(_: Any) -> None:
+            # A loop that is closed by now waits for nothing.
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(done.set)
+
+        future.add_done_callback(ended)
+        try:
+            await done.wait()
+        except asyncio.CancelledError:
+            future.cancel()
+            raise
+        return future.result()
 
     def open(self, method: Method, request: Any, timeout: float | None) -> Any:
         call = self._channel.unary_stream(method.path, method.request.SerializeToString, method.response.FromString)
         return call(request, timeout=timeout, metadata=self.metadata)
-
-
-async def _in_thread(messages: Iterator[Any]) -> AsyncIterator[Any]:
-    """The same messages, each made on a thread: a caller's file may block."""
-    while True:
-        message = await asyncio.to_thread(next, messages, None)
-        if message is None:
-            return
-        yield message
 
 
 class Driver:
@@ -100,8 +114,8 @@ class Driver:
                 return None if message is grpc.aio.EOF else message
             if isinstance(command, engine.Upload):
                 return await self._upload(command)
-        except grpc.aio.AioRpcError as error:
-            raise engine.RpcFailed(status_of(error)) from error
+        except grpc.RpcError as error:
+            raise engine.RpcFailed(_sync.status_of(error)) from error
         if isinstance(command, engine.Wait):
             await asyncio.sleep(command.seconds)
             return None
@@ -120,9 +134,8 @@ class Driver:
         content = command.source
         assert isinstance(content, Content)
         try:
-            messages = _in_thread(content.messages(command.start))
-            return await self._connection.upload(command.method, messages, command.timeout)
-        except grpc.aio.AioRpcError:
+            return await self._connection.upload(command.method, content.messages(command.start), command.timeout)
+        except grpc.RpcError:
             if content.failure is not None:
                 raise content.failure from None
             raise

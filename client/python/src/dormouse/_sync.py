@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 import grpc
 
 from dormouse import _engine as engine
-from dormouse._channel import metadata, parse
+from dormouse._channel import Address, metadata, parse
 from dormouse._content import Content
 from dormouse._methods import Method
 from dormouse._status import DETAILS_TRAILER, PUSHBACK_TRAILER, REQUEST_ID_TRAILER, Status
@@ -41,6 +41,14 @@ def status_of(error: Any) -> Status:
     )
 
 
+def channel(address: Address, root_certificates: bytes | None) -> grpc.Channel:
+    """A channel to an address."""
+    if address.tls:
+        credentials = grpc.ssl_channel_credentials(root_certificates)
+        return grpc.secure_channel(address.target, credentials, address.options)
+    return grpc.insecure_channel(address.target, address.options)
+
+
 class Connection:
     """A channel to one host. Safe to share between threads and workspaces."""
 
@@ -52,13 +60,8 @@ class Connection:
         generation: int | None = None,
         root_certificates: bytes | None = None,
     ) -> None:
-        address = parse(endpoint)
         self.metadata = metadata(token, generation)
-        if address.tls:
-            credentials = grpc.ssl_channel_credentials(root_certificates)
-            self._channel = grpc.secure_channel(address.target, credentials, address.options)
-        else:
-            self._channel = grpc.insecure_channel(address.target, address.options)
+        self._channel = channel(parse(endpoint), root_certificates)
 
     def close(self) -> None:
         """Ends every call and lets the connection go."""

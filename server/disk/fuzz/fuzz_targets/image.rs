@@ -38,7 +38,7 @@ fn make(options: &str) -> Vec<u8> {
     let made = Command::new("mke2fs")
         .args(["-q", "-F", "-t", "ext4", "-b", "1024", "-N", "256", "-O", options, "-d"])
         .args([&content, &image])
-        .arg("2M")
+        .arg("6M")
         .status()
         .expect("mke2fs runs");
     assert!(made.success());

@@ -261,17 +261,23 @@ impl Ext4 {
         }
         let size = u64::from(self.superblock.block_bytes);
         let count = inode.size_bytes.div_ceil(size);
-        let mut left = self.limits.directory_bytes_max / size;
+        let limit = self.limits.directory_bytes_max;
+        let mut left = limit / size;
+        let mut spend = || {
+            left = left.checked_sub(1).ok_or(TreeError::OverLimit { what: "bytes of a directory", limit })?;
+            Ok(())
+        };
         let mut logical = 0;
         while logical < count {
             let run = self.run(inode, logical)?;
             let Some(start) = run.physical else {
+                // A hole costs as much as a block, since an image can hold any number of them.
+                spend()?;
                 logical = logical.saturating_add(run.length);
                 continue;
             };
             for index in 0..run.length.min(count - logical) {
-                let limit = self.limits.directory_bytes_max;
-                left = left.checked_sub(1).ok_or(TreeError::OverLimit { what: "bytes of a directory", limit })?;
+                spend()?;
                 let block = self.verified_directory_block(inode, logical + index, start + index)?;
                 if pass(block.bytes())?.is_break() {
                     return Ok(());

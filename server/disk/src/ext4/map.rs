@@ -20,7 +20,8 @@ impl Ext4 {
     /// The run that begins at the file's block `logical`.
     pub(crate) fn run(&self, inode: &Inode, logical: u64) -> Result<Run, TreeError> {
         let told = match &self.changes {
-            Some(changes) if inode.kind == FileType::Regular => changes.run(inode.number, logical),
+            // Blocks of directories are read as the blocks describe them.
+            Some(changes) if inode.kind != FileType::Directory => changes.run(inode.number, logical),
             _ => Err(u64::MAX),
         };
         let most = match told {

@@ -176,3 +176,14 @@ fn collisions_across_leaves() {
     assert!(leaves > names.len(), "the hash is in one leaf only: {leaves}");
     check(&image);
 }
+
+#[test]
+fn a_directory_beyond_its_bound_is_refused() {
+    let content = names(3_000);
+    let image = Image::make("-t ext4 -b 1024", "64M", Some(content.path()));
+    let limits = dormouse_disk::DiskLimits { directory_bytes_max: 20 << 10, ..Default::default() };
+    let volume = dormouse_disk::Volume::open(&image.spec(), dormouse_disk::Unsealed::Never, &limits).expect("it opens");
+    let directory = volume.directory(&volume.root().unwrap(), b"d").unwrap();
+    let listed = volume.names(&directory, &mut |_| ControlFlow::Continue(()));
+    assert!(matches!(listed, Err(TreeError::OverLimit { limit: 20_480, .. })));
+}

@@ -137,6 +137,28 @@ impl Drop for Mount {
     }
 }
 
+/// Numbers that a seed repeats.
+pub struct Random(u64);
+
+impl Random {
+    pub fn new(seed: u64) -> Self {
+        let mut random = Self(0x9E37_79B9_7F4A_7C15 ^ (seed + 1) << 20);
+        random.next();
+        random
+    }
+
+    pub fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    pub fn below(&mut self, bound: usize) -> usize {
+        (self.next() % bound as u64) as usize
+    }
+}
+
 /// Bytes that depend on every one of their places, so that a block in the wrong place shows.
 pub fn pattern(length: usize, seed: u64) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;

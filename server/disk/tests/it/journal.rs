@@ -91,9 +91,6 @@ layouts! {
     writeback: "-t ext4 -b 4096", "rw,data=writeback";
     data_journalled: "-t ext4 -b 4096", "rw,data=journal";
     data_journalled_1k: "-t ext4 -b 1024 -J size=8", "rw,data=journal";
-    wrapped: "-t ext4 -b 4096 -J size=4", "rw";
-    wrapped_1k: "-t ext4 -b 1024 -J size=1", "rw";
-    wrapped_without_sums: "-t ext4 -b 1024 -J size=1 -O ^metadata_csum", "rw,data=journal";
     orphan_file: "-t ext4 -b 4096 -O orphan_file", "rw";
     bigalloc: "-t ext4 -b 1024 -O bigalloc", "rw";
     inline_data: "-t ext4 -b 4096 -O inline_data", "rw";
@@ -547,4 +544,64 @@ fn orphans() {
             assert!(!check_dirty(&image).contains_key(&b"open-3"[..]));
         }
     }
+}
+
+/// Small changes until the live part of the log runs over its end, at every offset of a few: so that a descriptor, a copied
+/// block and a commit block come to lie across it.
+#[test]
+fn a_log_that_wraps() {
+    for (options, mount) in [
+        ("-t ext4 -b 1024 -J size=1", "rw"),
+        ("-t ext4 -b 1024 -J size=1 -O ^metadata_csum", "rw,data=journal"),
+        ("-t ext4 -b 4096 -J size=4", "rw"),
+    ] {
+        let image = Image::make(options, "64M", None);
+        let mounted = match image.mount(mount) {
+            Err(said) => return eprintln!("skipped: {said}"),
+            Ok(mounted) => mounted,
+        };
+        let mut wrapped = 0;
+        for index in 0..4_000 {
+            let path = mounted.path().join(format!("file-{}", index % 40));
+            write_synced(&path, &pattern(index % 3_000, index as u64));
+            if index % 3 == 0 {
+                fs::remove_file(&path).expect("removed");
+            }
+            if index % 4 == 0 && runs_over_its_end(&image) {
+                wrapped += 1;
+                check_dirty(&image.copy());
+                if wrapped == 6 {
+                    break;
+                }
+            }
+        }
+        assert!(wrapped > 0, "{options}: the log never ran over its end");
+    }
+}
+
+/// Whether blocks of the live log lie before its tail, as debugfs lists them.
+fn runs_over_its_end(image: &Image) -> bool {
+    let said = run("debugfs", &["-R", "logdump", &image.path.display().to_string()]).expect("debugfs");
+    let number = |line: &str, before: &str| {
+        line.split(before).nth(1).and_then(|rest| rest.split([',', ' ', ':']).next()?.parse::<u64>().ok())
+    };
+    let tail = said.lines().find_map(|line| number(line, "Journal starts at block "));
+    let places = said
+        .lines()
+        .filter(|line| line.starts_with("Found expected sequence"))
+        .filter_map(|line| number(line, "at block "));
+    tail.is_some_and(|tail| places.min().is_some_and(|place| place < tail))
+}
+
+#[test]
+fn a_revoke_block_that_cannot_be_one() {
+    let log = Written::new("-t ext4 -b 4096 -O ^metadata_csum");
+    log.log(&format!("jo\njw -b {} @a\njw -r {}\njc\n", log.block(0), log.block(1)));
+    let said = run("debugfs", &["-R", "bmap <8> 1", &log.image.path.display().to_string()]).expect("debugfs");
+    let first = said.lines().find_map(|line| line.trim().parse::<u64>().ok()).expect("a block number") * 4096;
+    // The second transaction is a revoke block and a commit block.
+    log.image.poke(first + 3 * 4096 + 12, &0x7FFF_FFFF_u32.to_be_bytes());
+    assert!(refused(&log.image).contains("revoke block"), "{}", refused(&log.image));
+    log.image.poke(first + 4 * 4096, &[0; 12]);
+    assert_eq!(log.read(), "aooooooo");
 }

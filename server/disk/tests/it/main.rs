@@ -13,3 +13,4 @@ mod image;
 mod journal;
 mod layout;
 mod sources;
+mod work;

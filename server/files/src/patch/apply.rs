@@ -3,6 +3,8 @@
 //! Matching is exact to the byte. Nothing is folded: line ends, white space, a byte order mark and Unicode forms are text
 //! like any other, and new text lands as it is. What a near miss was meant to match is [`super::explain`]'s to say.
 
+use std::borrow::Cow;
+
 use memchr::memmem::Finder;
 
 use super::{Edit, explain};
@@ -44,7 +46,7 @@ pub fn apply(
     if let Err(error) = std::str::from_utf8(content) {
         return Err(Fault::NotUtf8 { path: path.clone(), offset: error.valid_up_to() as u64 });
     }
-    let mut text = content.to_vec();
+    let mut text = Cow::Borrowed(content);
     let mut replacements: u32 = 0;
     for (edit_index, edit) in edits.iter().enumerate() {
         match budget.spent() {
@@ -62,11 +64,11 @@ pub fn apply(
                 instead: "Write",
             });
         }
-        text = replaced(&text, edit, &found, new_bytes);
+        text = Cow::Owned(replaced(&text, edit, &found, new_bytes));
         let count = u32::try_from(found.count()).unwrap_or(REPLACEMENT_COUNT_MAX);
         replacements = replacements.saturating_add(count).min(REPLACEMENT_COUNT_MAX);
     }
-    Ok(Applied { content: text, replacements })
+    Ok(Applied { content: text.into_owned(), replacements })
 }
 
 /// Where an edit applies.

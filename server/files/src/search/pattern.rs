@@ -28,7 +28,7 @@ const CACHE_BYTES_MAX: usize = 8 << 20;
 /// Groups within each other up to which a pattern is compiled on the caller's stack.
 const SHALLOW_DEPTH_MAX: usize = 50;
 /// Stack to compile the deepest pattern on; the compiler calls itself for every group.
-const DEEP_STACK_BYTES: usize = 256 << 20;
+const DEEP_STACK_BYTES: usize = 64 << 20;
 /// Most bytes searched between two questions whether to go on.
 const WINDOW_BYTES_MAX: usize = 128 << 10;
 /// Bytes times states up to which a search of them runs to its end; a visit of a state takes some nanoseconds.
@@ -318,6 +318,19 @@ mod tests {
         assert!(new("f(", Syntax::Literal).is_ok());
         assert!(new(r"[^\n]+", Syntax::Regex).is_ok());
         assert!(new(&"x".repeat(4_096), Syntax::Literal).is_ok());
+    }
+
+    #[test]
+    fn case_is_folded_as_unicode_folds_it() {
+        let find = |text: &str, syntax, line: &str| {
+            let pattern = Pattern::new(text, syntax, Case::Insensitive, &Limits::default()).unwrap();
+            pattern.find_in_line(line.as_bytes())
+        };
+        assert_eq!(find("todo", Syntax::Literal, "a TODO"), Some((2, 6)));
+        assert_eq!(find("\u{e9}(", Syntax::Literal, "\u{c9}("), Some((0, 3)));
+        assert_eq!(find("k", Syntax::Literal, "\u{212a}"), Some((0, 3)));
+        assert_eq!(find("t.d[o]", Syntax::Regex, "TODO"), Some((0, 4)));
+        assert_eq!(find("(?-i)todo", Syntax::Regex, "TODO"), None);
     }
 
     #[test]

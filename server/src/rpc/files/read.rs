@@ -75,7 +75,7 @@ impl Files {
         self.require_revisions(plan.expected_revision.is_some())?;
         let ReadCall { reading, room, budget } = self.reading(&workspace, &caller, None, source, first_byte)?;
         reading.check_path(&plan.path, Walk::No)?;
-        let revisions = self.revisions(plan.include_revision, &reading);
+        let revisions = self.revisions(plan.include_revision || plan.expected_revision.is_some(), &reading);
         let host = self.host.clone();
         let tell = move |failure: Failure| status::of(&workspace, &failure);
         lane::stream(budget, tell, move |budget, outlet| {

@@ -274,7 +274,7 @@ fn what_tonic_says_by_itself_is_put_into_our_words() {
     use ErrorReason as R;
     let method = "/dormouse.files.v1.FilesService/Patch";
     let found = "Error, decoded message length too large: found 9000000 bytes, the limit is: 8388608 bytes";
-    let sizes = [("size_bytes", "9000000"), ("limit_bytes", "8388608")];
+    let sizes = [("size_bytes", "9000000"), ("limit_bytes", "7340032")];
     check(normalised(Status::new(Code::OutOfRange, found), method), R::RequestTooLarge, &sizes);
     let text = "failed to decode Protobuf message: PatchRequest.path: invalid string value: data is not UTF-8 encoded";
     check(normalised(Status::new(Code::Internal, text), method), R::InvalidRequest, &[("field", "request")]);

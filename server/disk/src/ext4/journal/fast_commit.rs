@@ -326,4 +326,36 @@ mod tests {
         check(22, Err(u64::MAX));
         assert_eq!(changes.run(13, 0), Err(u64::MAX));
     }
+
+    proptest::proptest! {
+        #[test]
+        fn ranges_are_as_if_each_block_were_told(
+            told in proptest::collection::vec((0_u64..60, 1_u64..20, proptest::option::of(100_u64..1000)), 0..20),
+        ) {
+            let mut changes = Changes::default();
+            let mut blocks = [None; 100];
+            for (start, length, physical) in told {
+                changes.set_range(5, start, Range { length, physical });
+                for into in 0..length {
+                    blocks[(start + into) as usize] = Some(physical.map(|place| place + into));
+                }
+            }
+            for (logical, block) in blocks.iter().enumerate() {
+                match changes.run(5, logical as u64) {
+                    Ok(run) => {
+                        proptest::prop_assert_eq!(*block, Some(run.physical));
+                        for into in 0..run.length {
+                            let place = run.physical.map(|place| place + into);
+                            proptest::prop_assert_eq!(blocks[logical + into as usize], Some(place));
+                        }
+                    }
+                    Err(untold) => {
+                        let untold = untold.min(blocks.len() as u64 - logical as u64) as usize;
+                        proptest::prop_assert!(untold > 0);
+                        proptest::prop_assert!(blocks[logical..logical + untold].iter().all(Option::is_none));
+                    }
+                }
+            }
+        }
+    }
 }
