@@ -11,17 +11,27 @@ use std::{
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     process::{Child, ChildStdout, Command, Stdio},
+    sync::mpsc,
     thread,
     time::Duration,
 };
 
+use dormouse_proto::files::v1::{self as pb, files_service_client::FilesServiceClient};
+use dormouse_tests::world::{Setup, World};
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use tokio::{runtime::Runtime, task::JoinHandle};
+use tonic::transport::Channel;
+use tonic_types::StatusExt as _;
 
 /// Clients that each have one request under way.
 const CLIENT_COUNT: usize = 6;
 /// Files that all clients change.
 const SHARED_COUNT: usize = 3;
+/// The agent's workspace.
+const WORKSPACE: &str = "work";
+/// Most time for one answer.
+const PATIENCE: Duration = Duration::from_secs(60);
 /// The last line of every shared file, before which each edit puts its own.
 const LAST_LINE: &str = "the end\n";
 
@@ -32,16 +42,46 @@ fn kill_count() -> usize {
 
 #[test]
 fn what_a_killed_driver_answered_is_there_once() {
+    tell::<Driver>();
+}
+
+#[test]
+fn what_a_killed_agent_answered_is_there_once() {
+    tell::<Agent>();
+}
+
+fn tell<P: Process>() {
     let mut fleet = Fleet::new(0x5eed);
     for _ in 0..kill_count() {
-        fleet.killed_round();
+        fleet.killed_round::<P>();
     }
-    fleet.last_round();
+    fleet.last_round::<P>();
     let answered: usize = fleet.clients.iter().map(|client| client.answered.len()).sum();
     let rescued: usize = fleet.clients.iter().map(|client| client.rescued).sum();
     println!("{} kills, {answered} changes, {rescued} of them happened unheard before a kill", kill_count());
     assert!(answered > kill_count(), "only {answered} changes were made: the test showed nothing");
     assert!(rescued > kill_count() / 50, "no kill came between a change and its answer: the test showed nothing");
+}
+
+/// Who changes the workspace, and is killed.
+trait Process: Sized {
+    /// Starts it on `root` and `state` in a directory; it may still be opening the workspace.
+    fn start(directory: &Path) -> Self;
+    /// Waits until it takes requests.
+    fn wait_open(&mut self);
+    /// Sends a client's request, with nothing else of that client under way.
+    fn send(&mut self, number: usize, request: Value);
+    /// The next answer, with its client.
+    fn receive(&mut self) -> Option<(usize, Value)>;
+    /// Kills it, and returns what it had answered before.
+    fn kill(self) -> Vec<(usize, Value)>;
+    /// Lets it end well.
+    fn finish(self);
+
+    fn ask(&mut self, number: usize, request: Value) -> Value {
+        self.send(number, request);
+        self.receive().expect("it answers").1
+    }
 }
 
 /// A workspace, and clients that change it through one process after the other.
@@ -67,26 +107,26 @@ impl Fleet {
     }
 
     /// A process that is killed: while it opens the workspace, or after a few answers, with all other requests under way.
-    fn killed_round(&mut self) {
-        let mut driver = Driver::start(self.directory.path());
+    fn killed_round<P: Process>(&mut self) {
+        let mut process = P::start(self.directory.path());
         if self.random.below(8) == 0 {
             self.random.moment();
-            driver.kill();
+            process.kill();
             return;
         }
-        driver.wait_open();
+        process.wait_open();
         for client in &mut self.clients {
-            driver.send(client.number, client.request());
+            process.send(client.number, client.request());
         }
         for _ in 0..self.random.below(40) {
-            let (number, answer) = driver.receive().expect("nobody has killed it yet");
+            let (number, answer) = process.receive().expect("nobody has killed it yet");
             let client = &mut self.clients[number];
             client.take(&answer);
-            driver.send(number, client.request());
+            process.send(number, client.request());
         }
         self.random.moment();
         // An answer that was given before the end is an answer.
-        for (number, answer) in driver.kill() {
+        for (number, answer) in process.kill() {
             self.clients[number].take(&answer);
         }
         for client in &mut self.clients {
@@ -96,20 +136,20 @@ impl Fleet {
 
     /// A process that may finish: what is under way is retried, then everything that was ever answered; then the files
     /// are looked at.
-    fn last_round(&mut self) {
-        let mut driver = Driver::start(self.directory.path());
-        driver.wait_open();
+    fn last_round<P: Process>(&mut self) {
+        let mut process = P::start(self.directory.path());
+        process.wait_open();
         for client in &mut self.clients {
             if client.under_way.is_some() {
-                let answer = driver.ask(client.number, client.request());
+                let answer = process.ask(client.number, client.request());
                 client.take(&answer);
             }
             for request in &client.answered {
-                let answer = driver.ask(client.number, request.clone());
+                let answer = process.ask(client.number, request.clone());
                 assert_eq!(answer["replayed"], true, "{request} is not remembered: {answer}");
             }
         }
-        driver.finish();
+        process.finish();
         self.check_files();
     }
 
@@ -237,6 +277,15 @@ struct Driver {
 }
 
 impl Driver {
+    fn line(&mut self) -> Option<Value> {
+        let mut line = String::new();
+        self.lines.read_line(&mut line).expect("its output is text");
+        // Killed in the middle of a line, it has not answered.
+        line.ends_with('\n').then(|| serde_json::from_str(&line).expect("a line is JSON"))
+    }
+}
+
+impl Process for Driver {
     fn start(directory: &Path) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_powercut_driver"))
             .arg("--root")
@@ -250,13 +299,6 @@ impl Driver {
             .expect("the driver starts");
         let lines = BufReader::new(child.stdout.take().expect("its output is piped"));
         Self { child, lines }
-    }
-
-    fn line(&mut self) -> Option<Value> {
-        let mut line = String::new();
-        self.lines.read_line(&mut line).expect("its output is text");
-        // Killed in the middle of a line, it has not answered.
-        line.ends_with('\n').then(|| serde_json::from_str(&line).expect("a line is JSON"))
     }
 
     fn wait_open(&mut self) {
@@ -274,12 +316,6 @@ impl Driver {
         self.line().and_then(numbered)
     }
 
-    fn ask(&mut self, number: usize, request: Value) -> Value {
-        self.send(number, request);
-        self.receive().expect("it answers").1
-    }
-
-    /// Kills it, and returns what it had answered before.
     fn kill(mut self) -> Vec<(usize, Value)> {
         self.child.kill().expect("SIGKILL is sent");
         self.child.wait().expect("its end is known");
@@ -290,6 +326,99 @@ impl Driver {
         drop(self.child.stdin.take());
         let status = self.child.wait().expect("its end is known");
         assert!(status.success(), "the driver ended with {status}");
+    }
+}
+
+/// The real agent, asked over gRPC.
+struct Agent {
+    world: World,
+    runtime: Runtime,
+    client: FilesServiceClient<Channel>,
+    under_way: Vec<JoinHandle<()>>,
+    sender: mpsc::Sender<(usize, Value)>,
+    answers: mpsc::Receiver<(usize, Value)>,
+}
+
+impl Process for Agent {
+    fn start(directory: &Path) -> Self {
+        let world = Setup::new().directory(WORKSPACE, &directory.join("root")).state(&directory.join("agent")).start();
+        let runtime = Runtime::new().expect("a runtime");
+        let client = runtime.block_on(world.files());
+        let (sender, answers) = mpsc::channel();
+        Self { world, runtime, client, under_way: Vec::new(), sender, answers }
+    }
+
+    /// It says that it is ready only then.
+    fn wait_open(&mut self) {}
+
+    fn send(&mut self, number: usize, request: Value) {
+        let (client, sender) = (self.client.clone(), self.sender.clone());
+        self.under_way.push(self.runtime.spawn(async move {
+            if let Some(answer) = call(client, &request).await {
+                sender.send((number, answer)).expect("the test waits for answers");
+            }
+        }));
+    }
+
+    fn receive(&mut self) -> Option<(usize, Value)> {
+        self.answers.recv_timeout(PATIENCE).ok()
+    }
+
+    fn kill(self) -> Vec<(usize, Value)> {
+        self.world.kill();
+        for task in self.under_way {
+            self.runtime.block_on(task).expect("a call ends");
+        }
+        self.answers.try_iter().collect()
+    }
+
+    fn finish(mut self) {
+        let (status, _) = self.world.terminate();
+        assert!(status.success(), "the agent ended with {status}:\n{}", self.world.log_text());
+    }
+}
+
+/// Asks the agent; nothing where it did not live to answer.
+async fn call(mut client: FilesServiceClient<Channel>, request: &Value) -> Option<Value> {
+    let text = |field: &str| request[field].as_str().unwrap_or_default().to_owned();
+    let (workspace, path, idempotency_key) = (WORKSPACE.to_owned(), text("path"), text("key"));
+    let answer = match request["op"].as_str() {
+        Some("patch") => {
+            let change = match request["content"].as_str() {
+                Some(content) => pb::patch_request::Change::Content(content.to_owned().into()),
+                None => {
+                    let edit = &request["edits"][0];
+                    let [old_text, new_text] = [0, 1].map(|side| edit[side].as_str().unwrap_or_default().to_owned());
+                    let edits = vec![pb::Edit { old_text, new_text, replace_all: false }];
+                    pb::patch_request::Change::Edits(pb::EditList { edits })
+                }
+            };
+            let asked = pb::PatchRequest {
+                workspace,
+                path,
+                change: Some(change),
+                expected_revision: request["expected"].as_str().map(str::to_owned),
+                create_parents: request["parents"] == true,
+                idempotency_key,
+                ..Default::default()
+            };
+            client.patch(asked).await.map(|answer| answer.into_inner().replayed)
+        }
+        Some("move") => {
+            let asked =
+                pb::MoveRequest { workspace, path, new_path: text("to"), idempotency_key, ..Default::default() };
+            client.r#move(asked).await.map(|answer| answer.into_inner().replayed)
+        }
+        Some("remove") => {
+            let asked = pb::RemoveRequest { workspace, path, idempotency_key, ..Default::default() };
+            client.remove(asked).await.map(|answer| answer.into_inner().replayed)
+        }
+        _ => panic!("{request} is none of the clients' requests"),
+    };
+    match answer {
+        Ok(replayed) => Some(json!({"ok": true, "replayed": replayed})),
+        // What the agent itself refuses has a reason; the rest is a broken connection.
+        Err(status) => status.get_details_error_info().map(|info| json!({"ok": false, "error": info.reason})),
     }
 }
 

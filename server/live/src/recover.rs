@@ -62,6 +62,8 @@ pub(crate) fn settle(tree: &LiveTree, state: &State, intent: &Intent) -> io::Res
             }
             None => true,
             Some(inode) if inode == *base_inode => true,
+            // Half of the exchange is durable: what was displaced is gone, and ours has the staging name as a second one.
+            Some(inode) if inode == intent.inode => true,
             // One that exchanges by renaming has no second name left; anything else was displaced, and is newer.
             Some(_) => !give_back(state, parent.as_ref(), intent)?,
         },
