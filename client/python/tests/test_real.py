@@ -128,18 +128,22 @@ def test_a_read_over_a_line_that_breaks_is_whole(real: RealAgent, line: Line, co
 
 
 def test_a_read_resumed_over_a_changed_file_is_an_error(real: RealAgent, line: Line, connect: Make) -> None:
-    (real.files / "five").write_bytes(os.urandom(5 << 20))
+    # More than any window lets through before the reader asks for more.
+    (real.files / "large").write_bytes(bytes(64 << 20))
+    stream = connect(line.endpoint, NAME).read_chunks("/large")
+    given = len(next(stream))
+    assert given > 0
 
     def once(passed: int) -> bool:
-        if passed < 2 << 20:
-            return True
         line.rule = lambda passed: True
-        real.put("/five", "another")
+        real.put("/large", "another")
         return False
 
     line.rule = once
     with pytest.raises(dormouse.ChangedWhileRead):
-        connect(line.endpoint, NAME).read("/five")
+        for piece in stream:
+            given += len(piece)
+    assert given < 64 << 20 and line.connections == 2
 
 
 def test_a_patch_wakes_a_suspended_workspace(real: RealAgent, connect: Make) -> None:

@@ -96,14 +96,21 @@ test("a read over a line that breaks is whole", options, async (t) => {
 
 test("a read resumed over a changed file is an error", options, async (t) => {
   const { agent, line, files } = await world(t);
-  agent.put("/five", { $base64: randomBytes(5 << 20).toString("base64") });
-  line.rule = (passed) => {
-    if (passed < 2 << 20) return "pass";
+  // More than any window lets through before the reader asks for more.
+  agent.put("/large", { $fill: ["x", 64 << 20] });
+  const stream = files.readChunks("/large");
+  let given = (await stream.next()).value?.length ?? 0;
+  assert.ok(given > 0);
+  line.rule = () => {
     line.rule = () => "pass";
-    agent.put("/five", "another");
+    agent.put("/large", "another");
     return "break";
   };
-  await assert.rejects(files.read("/five"), dormouse.ChangedWhileRead);
+  await assert.rejects(async () => {
+    for await (const piece of stream) given += piece.length;
+  }, dormouse.ChangedWhileRead);
+  assert.ok(given < 64 << 20);
+  assert.equal(line.connections, 2);
 });
 
 test("a patch wakes a suspended workspace once", options, async (t) => {
