@@ -177,7 +177,19 @@ impl State {
 }
 
 fn refused(path: PathBuf, errno: Errno) -> OpenError {
-    OpenError::State { path, source: io::Error::from(errno) }
+    let source = match errno {
+        Errno::PERM => io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            "it must be a directory of mode 0700 that belongs to the agent's user; a directory named state beside a root \
+             named root is taken for it",
+        ),
+        Errno::AGAIN => io::Error::new(
+            io::ErrorKind::WouldBlock,
+            "another agent, or another workspace of this one, holds it; give each a state directory of its own",
+        ),
+        other => io::Error::from(other),
+    };
+    OpenError::State { path, source }
 }
 
 /// `<agent state>/live/<root's inode>-<its birth>`: unlike its path, these two stay with the workspace, and unlike its inode
