@@ -38,14 +38,16 @@ class RealAgent:
     """Serves one workspace from `place`/files until it is stopped."""
 
     def __init__(self, place: Path, without: list[str]) -> None:
+        # First of all, since this may end the test.
+        program = binary()
         self.files = place / "files"
-        self.files.mkdir()
-        self._log = (place / "log").open("w+")
-        command = [binary(), "serve", "--log-format", "json", "--listen", "tcp:127.0.0.1:0"]
+        command = [program, "serve", "--log-format", "json", "--listen", "tcp:127.0.0.1:0"]
         command += ["--host-listen", f"unix:{place}/h", "--state-dir", f"{place}/agent"]
         command += ["--workspace", f"{NAME}=directory:{self.files}"]
         for feature in without:
             command += ["--disable-feature", feature]
+        self.files.mkdir()
+        self._log = (place / "log").open("w+")
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=self._log, stdin=subprocess.DEVNULL)
         stdout = self._process.stdout
         assert stdout is not None
