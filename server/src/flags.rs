@@ -53,8 +53,10 @@ pub struct ServeFlags {
     /// What must survive a restart is kept here.
     #[arg(long, value_name = "DIR")]
     pub state_dir: Option<PathBuf>,
-    /// NAME=directory:PATH, or a sleeping NAME=disk:PATH[,format=raw|qcow2][,partition=N]. May be given more than once.
-    #[arg(long, value_name = "WORKSPACE", value_parser = workspace)]
+    /// A workspace: a running directory, or the disk of a sleeping machine. May be given more than once.
+    #[arg(
+        help = "NAME=directory:PATH, or a sleeping NAME=disk:PATH[,format=raw|qcow2][,partition=N]. May be given more than once",
+        long, value_name = "WORKSPACE", value_parser = workspace)]
     pub workspace: Vec<WorkspaceConfig>,
     /// file_search, file_patch, file_write, file_revision or offline_read. May be given more than once.
     #[arg(long, value_name = "FEATURE")]
