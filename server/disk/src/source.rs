@@ -81,8 +81,11 @@ impl RawFile {
     }
 }
 
-/// Opens a file or block device for reading, and nothing else.
-pub(crate) fn open_layer(path: &Path) -> io::Result<File> {
+/// Opens a file or block device for reading, and nothing else; never waits for somebody at the other end of a FIFO.
+///
+/// # Errors
+/// `InvalidInput` for what is neither a regular file nor a block device; else what the system says.
+pub fn open_layer(path: &Path) -> io::Result<File> {
     // Without O_NONBLOCK a FIFO in the image's place would hang the caller.
     let file = OpenOptions::new().read(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path)?;
     let kind = file.metadata()?.file_type();

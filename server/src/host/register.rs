@@ -19,7 +19,7 @@ use crate::host::{
     seal,
     spec::{GuestAddress, Spec, check_name},
     state::{Rest, State},
-    store::{Moment, Record, SCHEMA},
+    store::{Moment, Record, SCHEMA, SPEC_BYTES_MAX},
     watch::Change,
     workspace::{View, Workspace},
 };
@@ -104,6 +104,7 @@ impl Host {
             return Err(HostFault::invalid("generation", "the generation is negative; send 0 for the first one"));
         }
         let spec = resolved(spec).map_err(|(field, what)| HostFault::invalid(field, what))?;
+        check_length(&spec)?;
         self.check_allowed(&spec)?;
         let mut released = self.inner.released.lock().unwrap_or_else(PoisonError::into_inner);
         if let Ok(known) = self.find(name) {
@@ -339,6 +340,16 @@ fn resolved(spec: &Spec) -> Result<Spec, (String, String)> {
     }
 }
 
+/// A spec that its record could not hold would be lost with the next start.
+fn check_length(spec: &Spec) -> Result<(), HostFault> {
+    let text = serde_json::to_vec_pretty(spec).map_err(|error| HostFault::invalid("spec", error.to_string()))?;
+    if text.len() as u64 > SPEC_BYTES_MAX {
+        let what = format!("it takes {} bytes to keep, over the limit of {SPEC_BYTES_MAX}", text.len());
+        return Err(HostFault::invalid("spec", what));
+    }
+    Ok(())
+}
+
 fn error_text(error: &live::OpenError) -> String {
     match std::error::Error::source(error) {
         Some(source) => format!("{error}: {source}"),
@@ -438,6 +449,20 @@ mod tests {
         check(&host, "g", &tcp("127.0.0.1:20000"), Ok(()));
         let socket = GuestAddress::HybridVsock { socket: at("sockets/s"), port: 1 };
         check(&host, "g", &guest(socket), Err("workspace g is registered with another spec; release it first"));
+    }
+
+    #[test]
+    fn a_spec_that_no_record_holds_is_refused_and_not_kept() {
+        let directory = tempfile::tempdir().unwrap();
+        let host = host(directory.path());
+        let image = directory.path().join("root/image");
+        fs::write(&image, "image").unwrap();
+        // 64 disks of 64 layers are within the counts, and with paths of this host over what a record holds.
+        let Spec::Machine { disks, .. } = machine(&vec![image; 64], None) else { panic!("a machine was made") };
+        let disk = |index| Disk { mount_path: format!("/{index}{}", "/m".repeat(2000)), ..disks[0].clone() };
+        let long = Spec::Machine { guest: None, disks: (0..64).map(disk).collect() };
+        check(&host, "m", &long, Err("spec"));
+        assert_eq!(fs::read_dir(directory.path().join("agent/workspaces")).unwrap().count(), 0);
     }
 
     #[test]

@@ -7,7 +7,7 @@
 
 use std::{fs::File, io, os::unix::fs::MetadataExt, path::Path};
 
-use dormouse_disk::{DiskLimits, OpenError, Unsealed, Volume};
+use dormouse_disk::{DiskLimits, OpenError, Unsealed, Volume, open_layer};
 use dormouse_files::revision::Revision;
 use nix::{
     fcntl::{FcntlArg, fcntl},
@@ -240,7 +240,7 @@ fn stamps(disk: &Disk) -> io::Result<Vec<Stamp>> {
     disk.layers
         .iter()
         .map(|layer| {
-            File::open(&layer.path)?.sync_all()?;
+            open_layer(&layer.path)?.sync_all()?;
             Stamp::of(&layer.path)
         })
         .collect()
@@ -270,7 +270,7 @@ fn is_written(disk: &Disk) -> bool {
         fcntl(file, FcntlArg::F_OFD_GETLK(&mut lock)).is_ok() && lock.l_type != libc::F_UNLCK as libc::c_short
     };
     disk.layers.iter().any(|layer| {
-        File::open(&layer.path).is_ok_and(|file| {
+        open_layer(&layer.path).is_ok_and(|file| {
             probe(&file, libc::F_WRLCK, 101, 1)
                 || probe(&file, libc::F_WRLCK, 103, 1)
                 || probe(&file, libc::F_RDLCK, 0, 0)
@@ -303,16 +303,35 @@ mod tests {
         check(Stamp { file_system_id: "1021994".to_owned(), ..stamp() }, Difference::Content);
     }
 
-    #[test]
-    fn a_lock_of_a_machine_is_seen_and_a_reader_is_not() {
-        let image = tempfile::NamedTempFile::new().unwrap();
-        let disk = Disk {
-            layers: vec![crate::host::spec::DiskLayer { path: image.path().to_owned(), format: DiskFormat::Raw }],
+    fn disk(path: &Path) -> Disk {
+        Disk {
+            layers: vec![crate::host::spec::DiskLayer { path: path.to_owned(), format: DiskFormat::Raw }],
             partition: None,
             file_system: FileSystem::Ext4,
             mount_path: "/".to_owned(),
             flushes: true,
-        };
+        }
+    }
+
+    #[test]
+    fn a_fifo_in_the_image_place_is_no_disk_and_nothing_waits_for_its_writer() {
+        let place = tempfile::tempdir().unwrap();
+        let fifo = place.path().join("disk");
+        nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        let spec = Spec::Machine { guest: None, disks: vec![disk(&fifo)] };
+        // Bounded, so that the wait that is ruled out here fails this test instead of holding the whole run.
+        let (told, tell) = std::sync::mpsc::channel();
+        std::thread::spawn(move || told.send((look_at(&spec, Rest::Suspended, 1), is_written(&disk(&fifo)))));
+        let (found, written) = tell.recv_timeout(std::time::Duration::from_secs(30)).unwrap();
+        assert!(found.seal.is_none());
+        assert_eq!(found.what, "disk_missing");
+        assert!(!written);
+    }
+
+    #[test]
+    fn a_lock_of_a_machine_is_seen_and_a_reader_is_not() {
+        let image = tempfile::NamedTempFile::new().unwrap();
+        let disk = disk(image.path());
         let lock = |kind: libc::c_int, start| libc::flock {
             l_type: kind as libc::c_short,
             l_whence: libc::SEEK_SET as libc::c_short,

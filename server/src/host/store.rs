@@ -25,6 +25,9 @@ use crate::host::{
 pub const SCHEMA: u32 = 1;
 /// Longest record, in bytes: far above what a spec of many disks needs.
 const RECORD_BYTES_MAX: u64 = 1 << 20;
+/// Longest spec as a record holds it, in bytes: the rest of the record, with the seal of its disk, is far below the other
+/// half.
+pub const SPEC_BYTES_MAX: u64 = RECORD_BYTES_MAX / 2;
 
 /// A moment, since 1970-01-01T00:00:00Z.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, Default)]
@@ -214,6 +217,13 @@ impl Store {
         let place = self.place(&record.name);
         let staged = place.with_extension("new");
         let text = serde_json::to_vec_pretty(record).map_err(io::Error::other)?;
+        if text.len() as u64 > RECORD_BYTES_MAX {
+            // It would be kept, and then keep the next agent from starting.
+            return Err(io::Error::new(
+                io::ErrorKind::FileTooLarge,
+                format!("the record would have more than {RECORD_BYTES_MAX} bytes"),
+            ));
+        }
         let written = (|| {
             let mut file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&staged)?;
             file.write_all(&text)?;
@@ -278,6 +288,16 @@ mod tests {
         let store = Store::open(directory.path(), Volatile::Taken).unwrap();
         assert_eq!(store.load().unwrap(), [record("a/main", 1), record("b/main", 7)]);
         assert!(!directory.path().join("workspaces/half.new").exists());
+    }
+
+    #[test]
+    fn a_record_that_could_not_be_read_again_is_not_kept() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open(directory.path(), Volatile::Taken).unwrap();
+        store.save(&record("a", 1)).unwrap();
+        let long = Record { note: "x".repeat(RECORD_BYTES_MAX as usize), ..record("a", 2) };
+        assert_eq!(store.save(&long).unwrap_err().kind(), io::ErrorKind::FileTooLarge);
+        assert_eq!(store.load().unwrap(), [record("a", 1)]);
     }
 
     #[test]

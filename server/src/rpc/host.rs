@@ -118,8 +118,9 @@ fn rest(parked: bool) -> Rest {
 fn timeout(field: &str, value: Option<prost_types::Duration>) -> Result<Duration, HostFault> {
     match value {
         None => Ok(QUIESCE_TIMEOUT),
-        Some(value) => match Duration::try_from(value) {
-            Ok(timeout) if timeout <= TIMEOUT_MAX => Ok(timeout),
+        // A negative one is not converted: its opposite is taken there, and the least of all numbers has none.
+        Some(value) => match (value.seconds >= 0).then(|| Duration::try_from(value)) {
+            Some(Ok(timeout)) if timeout <= TIMEOUT_MAX => Ok(timeout),
             _ => Err(HostFault::invalid(field, format!("give a time from 0 to {} s", TIMEOUT_MAX.as_secs()))),
         },
     }
@@ -364,5 +365,30 @@ fn told(change: &Change) -> v1::WatchWorkspacesResponse {
             released: true,
             synced: false,
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_timeout_is_bounded_and_any_number_is_an_answer() {
+        let check = |seconds, nanos, expect: Option<Duration>| {
+            assert_eq!(
+                timeout("timeout", Some(prost_types::Duration { seconds, nanos })).ok(),
+                expect,
+                "{seconds} {nanos}"
+            );
+        };
+        check(0, 0, Some(Duration::ZERO));
+        check(60, 0, Some(TIMEOUT_MAX));
+        check(1, 500_000_000, Some(Duration::from_millis(1500)));
+        for (seconds, nanos) in
+            [(60, 1), (-1, 0), (0, -1), (i64::MIN, 0), (i64::MIN, i32::MIN), (i64::MAX, i32::MAX), (0, i32::MIN)]
+        {
+            check(seconds, nanos, None);
+        }
+        assert_eq!(timeout("timeout", None).ok(), Some(QUIESCE_TIMEOUT));
     }
 }

@@ -13,6 +13,9 @@ use crate::host::{
     workspace::View,
 };
 
+/// Longest token of a guest, in bytes: it goes with every call as a header, and headers are short.
+const TOKEN_BYTES_MAX: usize = 4096;
+
 /// A moment.
 pub fn moment(moment: Moment) -> prost_types::Timestamp {
     prost_types::Timestamp { seconds: moment.seconds, nanos: i32::try_from(moment.nanoseconds).unwrap_or_default() }
@@ -162,6 +165,10 @@ pub fn guest(guest: v1::Guest, field: &str) -> Result<Guest, HostFault> {
         Some(v1::guest::Address::UnixPath(path)) => GuestAddress::Unix(path.into()),
         Some(v1::guest::Address::Tcp(address)) => GuestAddress::Tcp(address),
     };
+    if guest.guest_token.len() > TOKEN_BYTES_MAX {
+        let what = format!("the token has {} bytes, over the limit of {TOKEN_BYTES_MAX}", guest.guest_token.len());
+        return Err(HostFault::invalid(format!("{field}.guest_token"), what));
+    }
     Ok(Guest { address, token: guest.guest_token })
 }
 
@@ -220,6 +227,20 @@ mod tests {
         assert_eq!(shown.token, "");
         let guest = Some(Guest { token: "secret".to_owned(), ..shown });
         assert_eq!(Spec::Machine { guest, disks }, spec_in);
+    }
+
+    #[test]
+    fn a_token_is_bounded() {
+        let found = |bytes| {
+            let address = Some(v1::guest::Address::UnixPath("/run/vm/1.sock".to_owned()));
+            match guest(v1::Guest { address, guest_token: "t".repeat(bytes) }, "guest") {
+                Ok(_) => None,
+                Err(HostFault::Invalid { field, .. }) => Some(field),
+                Err(other) => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(found(TOKEN_BYTES_MAX), None);
+        assert_eq!(found(TOKEN_BYTES_MAX + 1).as_deref(), Some("guest.guest_token"));
     }
 
     #[test]
