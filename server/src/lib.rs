@@ -7,6 +7,7 @@
 pub mod config;
 pub mod demo;
 pub mod flags;
+pub mod guest;
 pub mod host;
 pub mod listen;
 pub mod rpc;
