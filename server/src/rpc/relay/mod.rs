@@ -171,6 +171,11 @@ impl Relay {
         let check = move |message: Option<&mut v1::ReadResponse>| {
             let Some(message) = message else { return order.close() };
             let first = order.next(message.end.is_some())?;
+            // Before anything is checked: what an older agent says of it was never asked for.
+            match &mut message.end {
+                Some(end) if !revisions => end.revision = None,
+                _ => {}
+            }
             pieces.next(message)?;
             message.origin = first.then_some(origin);
             match (&mut message.file, first) {
@@ -183,10 +188,6 @@ impl Relay {
                 }
                 (None, false) => {}
                 _ => return Err(Lie("the file is told once, in the first message")),
-            }
-            match &mut message.end {
-                Some(end) if !revisions => end.revision = None,
-                _ => {}
             }
             Ok(())
         };
