@@ -1,5 +1,6 @@
 //! Running machines: the relay to the agent inside, without a machine. The agent is the real program on a Unix socket, a
 //! double of it, or a real one behind a socket that speaks as a machine monitor's does.
+#![allow(clippy::unwrap_used, reason = "what a test builds on is a test's own failure")]
 
 mod double;
 mod freeze;

@@ -262,7 +262,9 @@ impl Relay {
     ) -> Result<Answers<T>, Failure> {
         let (judged, workspace) = (self.judged(feature), self.workspace.clone());
         let tell = move |told| status::of(&workspace, &judged(told));
-        RelayStream::begin(inner, check, Box::new(tell), room, self.judged(feature)).await.map(Answers::Relay)
+        RelayStream::begin(inner, check, Box::new(tell), room, self.judged(feature))
+            .await
+            .map(|stream| Answers::Relay(Box::new(stream)))
     }
 
     /// Patch. Its key stands for the same request before and after a suspend, because the name that the guest sees is fixed.

@@ -19,7 +19,7 @@ pub enum Answers<T> {
     /// From here.
     Lane(LaneStream<T>),
     /// From a machine's own agent.
-    Relay(RelayStream<T>),
+    Relay(Box<RelayStream<T>>),
 }
 
 /// Checks each message, and nothing at the end of the stream; what it says of a message may change that.
@@ -96,7 +96,7 @@ impl<T: Unpin> Stream for Answers<T> {
     fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         match self.get_mut() {
             Self::Lane(stream) => Pin::new(stream).poll_next(context),
-            Self::Relay(stream) => Pin::new(stream).poll_next(context),
+            Self::Relay(stream) => Pin::new(stream.as_mut()).poll_next(context),
         }
     }
 }
