@@ -8,6 +8,7 @@ use std::{
 };
 
 use dormouse_proto::{files::v1 as files, host::v1 as host};
+use nix::sys::signal::Signal;
 use tonic::Code;
 
 use crate::world::{Agent, World, check, content, read, stat, value};
@@ -140,5 +141,67 @@ async fn a_frozen_machine_is_read_exactly_and_one_that_only_stopped_is_not() {
         move || fs::write(path, "later").is_ok()
     });
     assert!(writer.await.unwrap(), "it waited, and went on");
+    world.server.shutdown().await;
+}
+
+#[tokio::test]
+async fn suspend_edit_resume_three_times_over() {
+    // The pause command stands for the monitor that stops the machine: its disk is a copy of the one that is frozen.
+    let script = "cp \"${DORMOUSE_DISK%/*}/machine.img\" \"$DORMOUSE_DISK\"";
+    let mut world = World::new(|config| config.hooks.pause = ["sh", "-c", script].map(str::to_owned).to_vec()).await;
+    let (image, copy, place) = (world.at("machine.img"), world.at("disk.img"), world.at("mnt"));
+    let Some(_mounted) = Mounted::new(&image, &place) else { return };
+    let (_agent, _) = Agent::start(&place, &format!("unix:{}", world.at("g.sock").display()), &[]);
+    fs::write(&copy, "").unwrap();
+    world.register("m", world.unix("g.sock"), vec![disk(&copy)]).await;
+    for round in 0..3 {
+        let patch = content("m", "/f", &format!("round {round}"), &format!("k{round}"));
+        let revision = world.files.patch(patch).await.unwrap().into_inner().revision;
+        let suspend = host::SuspendWorkspaceRequest { name: "m".to_owned(), ..Default::default() };
+        let asleep = world.host.suspend_workspace(suspend).await.unwrap().into_inner().workspace.unwrap();
+        assert!(asleep.seal.unwrap().exact, "{}", asleep.note);
+        let described = world.files.stat(stat("m", "/f")).await.unwrap().into_inner();
+        assert_eq!(described.file.unwrap().revision, Some(revision));
+        assert_eq!(described.origin.unwrap().served_from(), files::ServedFrom::Disk);
+        let refused = world.files.patch(content("m", "/f", "x", "other")).await;
+        check(refused, Code::FailedPrecondition, "WORKSPACE_NOT_RUNNING");
+        let resume = host::ResumeWorkspaceRequest { name: "m".to_owned(), ..Default::default() };
+        let awake = world.host.resume_workspace(resume).await.unwrap().into_inner().workspace.unwrap();
+        assert_eq!(awake.state(), host::WorkspaceState::Running);
+    }
+    world.server.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_host_that_restarts_while_the_machine_is_frozen_seals_what_it_froze() {
+    let mut world = World::new(|_| ()).await;
+    let (image, copy, place) = (world.at("machine.img"), world.at("disk.img"), world.at("mnt"));
+    let Some(_mounted) = Mounted::new(&image, &place) else { return };
+    let (agent, _) = Agent::start(&place, &format!("unix:{}", world.at("g.sock").display()), &[]);
+    fs::write(&copy, "").unwrap();
+    world.register("m", world.unix("g.sock"), vec![disk(&copy)]).await;
+    let timeout = prost_types::Duration::try_from(std::time::Duration::from_secs(60)).ok();
+    let quiesce = host::QuiesceWorkspaceRequest { name: "m".to_owned(), generation: 5, timeout };
+    world.host.quiesce_workspace(quiesce).await.unwrap();
+    let mut world = world.restarted().await;
+    fs::copy(&image, &copy).unwrap();
+    let seal = host::SealWorkspaceRequest { name: "m".to_owned(), require_exact: true, ..Default::default() };
+    let asleep = world.host.seal_workspace(seal).await.unwrap().into_inner().workspace.unwrap();
+    assert_eq!(asleep.seal.unwrap().foreign_mount_paths, ["/tmp"]);
+    check(world.files.stat(stat("m", "/tmp")).await, Code::FailedPrecondition, "OFFLINE_UNAVAILABLE");
+
+    // The machine runs again, but its agent does not answer in time.
+    let unseal = host::UnsealWorkspaceRequest { name: "m".to_owned(), generation: 0 };
+    world.host.unseal_workspace(unseal).await.unwrap();
+    agent.signal(Signal::SIGSTOP);
+    let open = || host::OpenWorkspaceRequest { name: "m".to_owned(), generation: 0, guest: None };
+    let mut request = tonic::Request::new(open());
+    request.set_timeout(std::time::Duration::from_secs(1));
+    check(world.host.open_workspace(request).await, Code::Unavailable, "GUEST_UNREACHABLE");
+    let refused = world.files.patch(content("m", "/f", "x", "k")).await;
+    check(refused, Code::Unavailable, "WORKSPACE_IN_TRANSITION");
+    agent.signal(Signal::SIGCONT);
+    world.host.open_workspace(open()).await.unwrap();
+    assert!(world.files.patch(content("m", "/f", "x", "k")).await.is_ok());
     world.server.shutdown().await;
 }

@@ -26,6 +26,7 @@ use tonic_types::StatusExt;
 /// A host that takes whatever lies in its directory.
 pub struct World {
     pub directory: tempfile::TempDir,
+    config: Config,
     pub server: Server,
     pub files: FilesServiceClient<Channel>,
     pub host: HostServiceClient<Channel>,
@@ -48,6 +49,17 @@ impl World {
             ..Config::default()
         };
         change(&mut config);
+        Self::from(directory, config).await
+    }
+
+    /// The same host after a restart.
+    pub async fn restarted(self) -> Self {
+        let Self { directory, config, server, .. } = self;
+        server.shutdown().await;
+        Self::from(directory, config).await
+    }
+
+    async fn from(directory: tempfile::TempDir, config: Config) -> Self {
         let server = Server::start(&config).await.unwrap();
         let connect = async |address: &Address| {
             let Address::Unix(path) = address else { panic!("a Unix socket was bound") };
@@ -55,7 +67,7 @@ impl World {
         };
         let files = FilesServiceClient::new(connect(&server.listen()[0]).await);
         let host = HostServiceClient::new(connect(&server.host_listen()[0]).await);
-        Self { directory, server, files, host }
+        Self { directory, config, server, files, host }
     }
 
     pub fn at(&self, name: &str) -> PathBuf {
