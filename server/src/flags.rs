@@ -7,7 +7,10 @@ use clap::{Args, Parser, Subcommand};
 use crate::config::{
     Address, Config, ConfigError, ConfiguredState, DiskConfig, LogFormat, ServeUnsealed, WorkspaceConfig,
 };
-use crate::host::spec::{DiskFormat, FileSystem};
+use crate::{
+    guest::GuestAddress,
+    host::spec::{DiskFormat, FileSystem},
+};
 
 /// The whole command line.
 #[derive(Debug, Parser)]
@@ -32,6 +35,8 @@ pub struct Flags {
 pub enum Command {
     /// Serve the workspaces of this host until SIGTERM or SIGINT.
     Serve(Box<ServeFlags>),
+    /// Serve one directory and the freeze of its file system to the host of this machine: run it inside.
+    Guest(GuestFlags),
     /// Serve two small workspaces, one awake and one asleep, from a temporary directory, and say what to try.
     Demo,
 }
@@ -73,6 +78,34 @@ pub struct ServeFlags {
     /// Bound on the way down, such as 20s.
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     pub drain: Option<Duration>,
+}
+
+/// Flags of `guest`.
+#[derive(Debug, Args)]
+#[command(after_help = "When it serves it prints one line of JSON:
+  {\"ready\":true,\"listen\":\"vsock:1024\"}
+
+A Unix socket can be opened by its owner alone, a vsock port by the host alone; a TCP port needs --token-file, because every
+process of the machine can reach it.")]
+pub struct GuestFlags {
+    /// The workspace.
+    #[arg(long, value_name = "DIR", default_value = "/")]
+    pub root: PathBuf,
+    /// Where to listen: unix:PATH, tcp:HOST:PORT or vsock:PORT.
+    #[arg(long, value_name = "ADDRESS")]
+    pub listen: GuestAddress,
+    /// A file with the guest_token that the host sends with every call.
+    #[arg(long, value_name = "FILE")]
+    pub token_file: Option<PathBuf>,
+    /// For the agent's own lock; the journal of changes lies on the workspace's file system.
+    #[arg(long, value_name = "DIR", default_value = "/run/dormouse-guest")]
+    pub state_dir: PathBuf,
+    /// How the log is written.
+    #[arg(long, value_enum, default_value = "auto")]
+    pub log_format: LogFormat,
+    /// error, warn, info, debug, trace, or a filter such as info,h2=warn.
+    #[arg(long, value_name = "LEVEL", default_value = "warn")]
+    pub log_level: String,
 }
 
 impl ServeFlags {

@@ -8,6 +8,7 @@ mod authority;
 pub mod config;
 pub mod demo;
 pub mod flags;
+pub mod guest;
 pub mod host;
 pub mod listen;
 pub mod rpc;

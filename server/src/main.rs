@@ -8,6 +8,7 @@ use dormouse_server::{
     config::LogConfig,
     demo,
     flags::{Command, Flags},
+    guest::GuestServer,
     telemetry::log,
 };
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -26,6 +27,15 @@ fn main() -> ExitCode {
             Ok(config) => runtime.block_on(serve(config)),
             Err(error) => return refuse(&error),
         },
+        Command::Guest(flags) => runtime.block_on(async {
+            log::start(&LogConfig { format: flags.log_format, level: flags.log_level.clone() })?;
+            let mut signals = Signals::new()?;
+            let guest = GuestServer::start(&flags.options()?).await?;
+            print(&format!("{}\n", guest.ready_line()))?;
+            signals.any().await;
+            guest.shutdown().await;
+            Ok(())
+        }),
         Command::Demo => runtime.block_on(async {
             log::start(&LogConfig { level: "warn".to_owned(), ..LogConfig::default() })?;
             let mut signals = Signals::new()?;

@@ -43,12 +43,12 @@ use crate::{
 };
 
 /// Longest message that the decoder takes: a request over the 7 MiB of the contract is refused by the handler, in words.
-const DECODE_BYTES_MAX: usize = REQUEST_BYTES_MAX as usize + (1 << 20);
+pub(crate) const DECODE_BYTES_MAX: usize = REQUEST_BYTES_MAX as usize + (1 << 20);
 /// Calls of the control plane at once.
 const HOST_CALLS_MAX: usize = 128;
 /// How long connections may stay open on the way down once no call is under way.
 const CONNECTIONS_TIME_MAX: Duration = Duration::from_secs(5);
-const FILES_SERVICE: &str = <FilesServiceServer<Files> as NamedService>::NAME;
+pub(crate) const FILES_SERVICE: &str = <FilesServiceServer<Files> as NamedService>::NAME;
 const HOST_SERVICE: &str = <HostServiceServer<Control> as NamedService>::NAME;
 
 /// Why the agent does not start.
@@ -108,7 +108,7 @@ impl Server {
         set_files_health(&health, ServingStatus::Serving).await;
         health.set_service_status(HOST_SERVICE, ServingStatus::Serving).await;
         let control_calls = Admission::new(HOST_CALLS_MAX);
-        let gate = Gate { files: host.admission().clone(), host: control_calls.clone() };
+        let gate = Gate { files: host.admission().clone(), host: control_calls.clone(), token: None };
         let observe = ObserveLayer { gate, metrics: metrics.clone() };
         let files = FilesServiceServer::new(Files::new(host.clone())).max_decoding_message_size(DECODE_BYTES_MAX);
         let control = HostServiceServer::new(Control::new(host.clone(), health.clone(), closed.clone()))
@@ -240,7 +240,7 @@ pub(crate) async fn set_files_health(health: &HealthReporter, status: ServingSta
 }
 
 /// Health and both versions of reflection, beside a service.
-fn common_routes(routes: Routes, health: &HealthReporter, service: &str) -> Result<Routes, StartError> {
+pub(crate) fn common_routes(routes: Routes, health: &HealthReporter, service: &str) -> Result<Routes, StartError> {
     let failed = |error: tonic_reflection::server::Error| StartError::Services(error.into());
     let reflection = || {
         tonic_reflection::server::Builder::configure()
@@ -263,7 +263,7 @@ fn common_routes(routes: Routes, health: &HealthReporter, service: &str) -> Resu
 }
 
 /// One listener, until `closed` turns true and its connections have ended.
-async fn serve<I, IO, E>(
+pub(crate) async fn serve<I, IO, E>(
     incoming: I,
     routes: Routes,
     observe: ObserveLayer,

@@ -17,7 +17,7 @@ use serde::{Deserialize, Deserializer, de};
 pub use address::Address;
 pub use workspace::{Configured, ConfiguredState, DiskConfig, GuestAddressConfig, WorkspaceConfig};
 
-use crate::host::{Feature, Settings, hooks::Hooks};
+use crate::host::{Feature, Settings, hooks::Hooks, relay::RelaySettings};
 
 /// Longest request that the decoder is set for; a larger `request_bytes_max` could never be met.
 pub const REQUEST_BYTES_MAX: u64 = 7 << 20;
@@ -363,6 +363,7 @@ impl Config {
         bound("limits.patch_file_bytes_max", limits.patch_file_bytes_max, 1, 1 << 30)?;
         bound("limits.offline_read_bytes_max", limits.offline_read_bytes_max, 1, i64::MAX as u64)?;
         bound("limits.offline_revision_bytes_max", limits.offline_revision_bytes_max, 0, i64::MAX as u64)?;
+        bound("guest.ping_lost", u64::from(self.guest.ping_lost), 1, 60)?;
         bound("limits.calls_max", limits.calls_max as u64, 2, 256)?;
         bound("idempotency.journal_bytes_max", self.idempotency.journal_bytes_max, 1 << 16, 1 << 40)?;
         for (key, value) in [
@@ -404,6 +405,11 @@ impl Config {
                 pause: self.hooks.pause.clone(),
                 resume: self.hooks.resume.clone(),
                 timeout: self.hooks.timeout,
+            },
+            relay: RelaySettings {
+                connect: self.guest.connect,
+                ping: self.guest.ping,
+                ping_lost: self.guest.ping_lost,
             },
             calls_max: limits.calls_max,
         };

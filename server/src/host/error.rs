@@ -133,6 +133,17 @@ pub enum HostFault {
         #[source]
         source: io::Error,
     },
+    /// The machine's own agent answers, but did not do what was asked.
+    #[error("the agent of workspace {workspace} failed: {what}")]
+    GuestFailed {
+        /// The name.
+        workspace: String,
+        /// Its words, or ours.
+        what: String,
+    },
+    /// The caller did not show the token that this agent was given.
+    #[error("the call carries no token, or another one; the guest_token of the workspace's spec is sent")]
+    CredentialsRequired,
     /// Changes under way did not end in time.
     #[error("workspace {workspace} did not come to rest in time; it is running again")]
     QuiesceTimeout {
@@ -156,6 +167,25 @@ impl HostFault {
     }
 }
 
+/// What a machine's own agent refused, as far as its words are believed: a reason of the contract, and texts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GuestRefusal {
+    /// One of `ErrorReason`'s names, without its prefix.
+    pub reason: &'static str,
+    /// For people; of any length.
+    pub message: String,
+    /// Keys of the contract, with the agent's values.
+    pub metadata: Vec<(&'static str, String)>,
+    /// The field to blame, where it names one.
+    pub field: Option<String>,
+}
+
+impl std::fmt::Display for GuestRefusal {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(&self.message)
+    }
+}
+
 /// Everything that a call can fail with before it is a status.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
@@ -165,4 +195,7 @@ pub enum Failure {
     /// Of the host.
     #[error(transparent)]
     Host(#[from] HostFault),
+    /// Of a running machine's own agent.
+    #[error("{0}")]
+    Guest(GuestRefusal),
 }

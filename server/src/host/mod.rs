@@ -11,6 +11,7 @@ pub mod lease;
 pub mod place;
 pub mod reading;
 pub mod register;
+pub mod relay;
 pub mod seal;
 pub mod spec;
 pub mod state;
@@ -22,7 +23,7 @@ pub mod workspace;
 use std::{
     collections::BTreeMap,
     path::PathBuf,
-    sync::{Arc, Mutex, PoisonError, RwLock},
+    sync::{Arc, Mutex, OnceLock, PoisonError, RwLock},
     time::Duration,
 };
 
@@ -30,12 +31,13 @@ use dormouse_disk::{DiskLimits, Unsealed};
 use dormouse_files::limits::Limits;
 use dormouse_live as live;
 
-pub use reading::{Origin, ReadSource, Reading, Walk, Writing};
+pub use reading::{Guest, Origin, ReadSource, Reading, Walk, Writable, Writing};
 
 use crate::host::{
     admit::Admission,
     error::HostFault,
     hooks::Hooks,
+    relay::RelaySettings,
     spec::Spec,
     store::{Moment, Store, StoreError},
     watch::Watchers,
@@ -97,6 +99,8 @@ pub struct Settings {
     pub guest_tcp_ports: Option<(u16, u16)>,
     /// Commands around a suspend and a resume.
     pub hooks: Hooks,
+    /// The way to a running machine's own agent.
+    pub relay: RelaySettings,
     /// Calls at once.
     pub calls_max: usize,
 }
@@ -115,6 +119,8 @@ struct Inner {
     workspaces: RwLock<BTreeMap<String, Arc<Workspace>>>,
     /// The generation under which a name was released, so that the replay of a release is known. Bounded.
     released: Mutex<BTreeMap<String, i64>>,
+    /// Inside a machine: the one workspace, under whatever name the host asks for it.
+    alone: OnceLock<Arc<Workspace>>,
     start_time: Moment,
 }
 
@@ -132,6 +138,7 @@ impl Host {
             watchers: Watchers::default(),
             workspaces: RwLock::default(),
             released: Mutex::default(),
+            alone: OnceLock::new(),
             start_time: Moment::now(),
         };
         let host = Self { inner: Arc::new(inner) };
@@ -187,11 +194,24 @@ impl Host {
         workspaces.insert(workspace.name().to_owned(), Arc::new(workspace));
     }
 
+    /// From now on every name means the one workspace `name`: the agent inside a machine has no other, and what its host
+    /// calls it is the host's business.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub fn alone(&self, name: &str) -> Result<Arc<Workspace>, HostFault> {
+        let workspace = self.find(name)?;
+        Ok(self.inner.alone.get_or_init(|| workspace).clone())
+    }
+
     /// The workspace of this name.
     ///
     /// # Errors
     /// `NotFound`.
     pub fn find(&self, name: &str) -> Result<Arc<Workspace>, HostFault> {
+        if let Some(alone) = self.inner.alone.get() {
+            return Ok(alone.clone());
+        }
         let workspaces = self.inner.workspaces.read().unwrap_or_else(PoisonError::into_inner);
         workspaces.get(name).cloned().ok_or_else(|| HostFault::NotFound { workspace: name.to_owned() })
     }
@@ -241,3 +261,5 @@ impl Host {
 
 /// Default bound on a Quiesce, where the caller names none.
 pub const QUIESCE_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long an Open looks for the machine's own agent, where its caller has no deadline.
+pub const OPEN_TIMEOUT: Duration = Duration::from_secs(30);

@@ -5,7 +5,7 @@ use std::{io, ops::ControlFlow, sync::Arc};
 
 use dormouse_disk::Volume;
 use dormouse_files::{
-    meta::Meta,
+    meta::{FileType, Meta},
     tree::{Name, Tree, TreeError},
 };
 use dormouse_live::LiveTree;
@@ -51,6 +51,23 @@ impl Place {
     }
 }
 
+/// The directory at a workspace's root in which the agent inside keeps its journal; live or on the disk no verb shows it.
+const AGENT_NAME: &[u8] = b".dormouse";
+/// Its permission: nobody else's directory of that name is likely to have it.
+const AGENT_MODE: u32 = 0o700;
+
+/// Whether a name on a disk is the agent's own directory.
+fn hides(volume: &Volume, parent: &<Volume as Tree>::Directory, name: &[u8]) -> bool {
+    name == AGENT_NAME
+        && volume.root().is_ok_and(|root| root == *parent)
+        && volume.stat(parent, name).is_ok_and(|meta| meta.kind == FileType::Directory && meta.mode == AGENT_MODE)
+}
+
+/// As a name that is there, or is not.
+fn shown(volume: &Volume, parent: &<Volume as Tree>::Directory, name: &[u8]) -> Result<(), TreeError> {
+    if hides(volume, parent, name) { Err(TreeError::NotFound) } else { Ok(()) }
+}
+
 /// What a directory or file of another place answers: a defect, told as an error so that no call can bring the host down.
 fn foreign() -> TreeError {
     TreeError::Io(io::Error::other("it is held in another place"))
@@ -73,6 +90,7 @@ impl Tree for Place {
                 tree.directory(parent, name).map(PlaceDirectory::Live)
             }
             (Source::Disk(volume), PlaceDirectory::Disk(parent)) => {
+                shown(volume, parent, name)?;
                 volume.directory(parent, name).map(PlaceDirectory::Disk)
             }
             _ => Err(foreign()),
@@ -82,7 +100,10 @@ impl Tree for Place {
     fn stat(&self, parent: &PlaceDirectory, name: &[u8]) -> Result<Meta, TreeError> {
         match (&self.source, parent) {
             (Source::Live(tree), PlaceDirectory::Live(parent)) => tree.stat(parent, name),
-            (Source::Disk(volume), PlaceDirectory::Disk(parent)) => volume.stat(parent, name),
+            (Source::Disk(volume), PlaceDirectory::Disk(parent)) => {
+                shown(volume, parent, name)?;
+                volume.stat(parent, name)
+            }
             _ => Err(foreign()),
         }
     }
@@ -102,7 +123,12 @@ impl Tree for Place {
     ) -> Result<(), TreeError> {
         match (&self.source, directory) {
             (Source::Live(tree), PlaceDirectory::Live(directory)) => tree.names(directory, visit),
-            (Source::Disk(volume), PlaceDirectory::Disk(directory)) => volume.names(directory, visit),
+            (Source::Disk(volume), PlaceDirectory::Disk(directory)) => {
+                volume.names(directory, &mut |found: Name<'_>| match hides(volume, directory, found.bytes) {
+                    true => ControlFlow::Continue(()),
+                    false => visit(found),
+                })
+            }
             _ => Err(foreign()),
         }
     }
@@ -110,7 +136,10 @@ impl Tree for Place {
     fn link(&self, parent: &PlaceDirectory, name: &[u8]) -> Result<Vec<u8>, TreeError> {
         match (&self.source, parent) {
             (Source::Live(tree), PlaceDirectory::Live(parent)) => tree.link(parent, name),
-            (Source::Disk(volume), PlaceDirectory::Disk(parent)) => volume.link(parent, name),
+            (Source::Disk(volume), PlaceDirectory::Disk(parent)) => {
+                shown(volume, parent, name)?;
+                volume.link(parent, name)
+            }
             _ => Err(foreign()),
         }
     }
@@ -121,6 +150,7 @@ impl Tree for Place {
                 tree.open(parent, name).map(|(file, meta)| (PlaceFile::Live(file), meta))
             }
             (Source::Disk(volume), PlaceDirectory::Disk(parent)) => {
+                shown(volume, parent, name)?;
                 volume.open(parent, name).map(|(file, meta)| (PlaceFile::Disk(file), meta))
             }
             _ => Err(foreign()),

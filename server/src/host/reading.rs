@@ -19,6 +19,7 @@ use crate::host::{
     error::{Failure, HostFault},
     lease::Lease,
     place::{Place, Source},
+    relay::Link,
     seal::{self, Standing},
     spec::{Disk, Spec},
     state::{Rest, State},
@@ -57,15 +58,33 @@ pub struct Reading {
 
 enum From {
     Live { directory: Arc<live::Workspace>, lease: Option<Lease> },
+    Guest(Arc<Link>),
     Disk { disk: Box<Disk>, seal: Box<seal::Seal>, rest: Rest, lease: Lease, unsealed: Unsealed },
 }
 
 /// A workspace whose files may be changed now. Its guard ends when it is dropped.
 pub struct Writing {
-    /// The directory.
-    pub directory: Arc<live::Workspace>,
+    /// What is changed.
+    pub files: Writable,
     /// Waited for by Quiesce.
     pub guard: ChangeGuard,
+}
+
+/// Files that may be changed.
+pub enum Writable {
+    /// A directory of this host.
+    Directory(Arc<live::Workspace>),
+    /// Those of a running machine, by its own agent.
+    Guest(Guest),
+}
+
+/// The way to a running machine's own agent, and what an answer from there is said to be of.
+#[derive(Clone)]
+pub struct Guest {
+    /// The channel.
+    pub link: Arc<Link>,
+    /// Of the workspace, when the call began.
+    pub generation: i64,
 }
 
 impl Host {
@@ -87,12 +106,13 @@ impl Host {
                     let wanted = "suspended|parked".to_owned();
                     return Err(HostFault::WrongState { workspace: name(), state, wanted });
                 }
-                if matches!(held.record.spec, Spec::Machine { .. }) {
-                    return Err(HostFault::GuestUnreachable { workspace: name() });
-                }
-                let directory = open_directory_of(&held, workspace)?;
+                let from = match held.record.spec {
+                    Spec::Machine { .. } => From::Guest(self.link(&mut held, workspace)?),
+                    Spec::Directory { .. } => {
+                        From::Live { directory: open_directory_of(&held, workspace)?, lease: None }
+                    }
+                };
                 held.activity_time = Moment::now();
-                let from = From::Live { directory, lease: None };
                 let workspace = workspace.clone();
                 return Ok(Reading { workspace, generation, from, elsewhere: Vec::new(), machine_root: false });
             }
@@ -129,7 +149,9 @@ impl Host {
                 (From::Disk { disk, seal, rest, lease, unsealed }, true)
             }
         };
-        let elsewhere = held.record.spec.mounts_elsewhere();
+        let mut elsewhere = held.record.spec.mounts_elsewhere();
+        let foreign = held.record.seal.iter().flat_map(|seal| &seal.foreign_mount_paths);
+        elsewhere.extend(foreign.filter_map(|path| TreePath::parse(path.as_bytes()).ok()));
         drop(held);
         Ok(Reading { workspace: workspace.clone(), generation, from, elsewhere, machine_root })
     }
@@ -153,16 +175,32 @@ impl Host {
                 return Err(HostFault::Quarantined { workspace: name(), note: held.record.note.clone() });
             }
         }
-        if matches!(held.record.spec, Spec::Machine { .. }) {
-            return Err(HostFault::GuestUnreachable { workspace: name() });
-        }
-        let directory = open_directory_of(&held, workspace)?;
+        let files = match held.record.spec {
+            Spec::Machine { .. } => {
+                let generation = held.record.generation;
+                Writable::Guest(Guest { link: self.link(&mut held, workspace)?, generation })
+            }
+            Spec::Directory { .. } => Writable::Directory(open_directory_of(&held, workspace)?),
+        };
         let guard = workspace.begin_change(&mut held);
-        Ok(Writing { directory, guard })
+        Ok(Writing { files, guard })
+    }
+
+    fn link(&self, held: &mut Held, workspace: &Workspace) -> Result<Arc<Link>, HostFault> {
+        let unreachable = || HostFault::GuestUnreachable { workspace: workspace.name().to_owned() };
+        held.link(self.inner.settings.relay).ok_or_else(unreachable)
     }
 }
 
 impl Reading {
+    /// The way to the machine's own agent, where that answers; there is no place to be opened then.
+    pub fn guest(&self) -> Option<Guest> {
+        match &self.from {
+            From::Guest(link) => Some(Guest { link: link.clone(), generation: self.generation }),
+            From::Live { .. } | From::Disk { .. } => None,
+        }
+    }
+
     /// Opens the files. Blocks where a disk is opened for the first time in this rest.
     ///
     /// # Errors
@@ -170,6 +208,8 @@ impl Reading {
     pub fn open(&self, host: &Host) -> Result<(Place, Origin), HostFault> {
         let origin = |disk| Origin { disk, generation: self.generation };
         match &self.from {
+            // Its files are no tree of this host; each verb asks for the guest first.
+            From::Guest(_) => Err(HostFault::GuestUnreachable { workspace: self.workspace.name().to_owned() }),
             From::Live { directory, lease } => {
                 let consistency = lease.is_some().then_some(Consistency::Exact);
                 Ok((Place::new(Source::Live(directory.tree().clone()), lease.clone()), origin(consistency)))
@@ -255,7 +295,7 @@ impl Reading {
 
     /// Whether the answer comes from a disk, whose bounds then hold.
     pub fn is_offline(&self) -> bool {
-        !matches!(&self.from, From::Live { lease: None, .. })
+        !matches!(&self.from, From::Live { lease: None, .. } | From::Guest(_))
     }
 
     /// Whether the root is a machine's "/".
@@ -266,7 +306,7 @@ impl Reading {
     /// Whether what was read so far is still what the workspace was put to rest with; always of a running one.
     pub fn still_mine(&self) -> bool {
         match &self.from {
-            From::Live { lease: None, .. } => true,
+            From::Live { lease: None, .. } | From::Guest(_) => true,
             From::Live { lease: Some(lease), .. } | From::Disk { lease, .. } => lease.still_mine(),
         }
     }

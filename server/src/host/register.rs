@@ -17,7 +17,7 @@ use crate::host::{
     Host,
     error::HostFault,
     seal,
-    spec::{GuestAddress, Spec, check_name},
+    spec::{Guest, GuestAddress, Spec, check_name},
     state::{Rest, State},
     store::{Moment, Record, SCHEMA, SPEC_BYTES_MAX},
     watch::Change,
@@ -30,6 +30,9 @@ const RELEASED_COUNT_MAX: usize = 1_024;
 const WORKSPACE_COUNT_MAX: usize = 100_000;
 /// Most disks of one machine, and most layers of one disk.
 const DISK_COUNT_MAX: usize = 64;
+
+/// Longest token of a guest, in bytes.
+pub const TOKEN_BYTES_MAX: usize = 1_024;
 
 /// Why a workspace of the configuration cannot be registered.
 #[derive(Debug, thiserror::Error)]
@@ -184,6 +187,24 @@ impl Host {
         Ok(())
     }
 
+    /// A guest's address that a caller names, checked and resolved as at the registration.
+    ///
+    /// # Errors
+    /// `Invalid`.
+    pub(super) fn checked_guest(&self, guest: &Guest) -> Result<Option<Guest>, HostFault> {
+        let named = |field: String| field.trim_start_matches("spec.machine.").to_owned();
+        let spec = Spec::Machine { guest: Some(guest.clone()), disks: Vec::new() };
+        let spec = resolved(&spec).map_err(|(field, what)| HostFault::invalid(named(field), what))?;
+        self.check_allowed(&spec).map_err(|fault| match fault {
+            HostFault::Invalid { field, message } => HostFault::Invalid { field: named(field), message },
+            other => other,
+        })?;
+        match spec {
+            Spec::Machine { guest, .. } => Ok(guest),
+            Spec::Directory { .. } => Ok(None),
+        }
+    }
+
     /// Whether a caller may name these files: each under one of the configured roots.
     fn check_allowed(&self, spec: &Spec) -> Result<(), HostFault> {
         let settings = self.settings();
@@ -264,7 +285,7 @@ fn first_record(name: &str, spec: Spec, state: State, generation: i64) -> Record
         State::Parked => Some(Rest::Parked),
         _ => None,
     };
-    let found = rest.map(|rest| seal::look_at(&spec, rest, generation));
+    let found = rest.map(|rest| seal::look_at(&spec, None, rest, generation));
     let (seal, note) = found.map_or((None, String::new()), |found| (found.seal, found.note));
     Record {
         schema: SCHEMA,
@@ -276,6 +297,7 @@ fn first_record(name: &str, spec: Spec, state: State, generation: i64) -> Record
         seal,
         note,
         transition_time: Moment::now(),
+        frozen: None,
     }
 }
 
@@ -298,6 +320,11 @@ fn resolved(spec: &Spec) -> Result<Spec, (String, String)> {
         }
         Spec::Machine { guest, disks } => {
             let mut guest = guest.clone();
+            let printable = |token: &str| token.bytes().all(|byte| byte.is_ascii_graphic());
+            if guest.as_ref().is_some_and(|guest| guest.token.len() > TOKEN_BYTES_MAX || !printable(&guest.token)) {
+                let what = format!("a token is at most {TOKEN_BYTES_MAX} printable ASCII characters");
+                return Err(("spec.machine.guest.guest_token".to_owned(), what));
+            }
             match guest.as_mut().map(|guest| &mut guest.address) {
                 Some(GuestAddress::HybridVsock { socket, .. } | GuestAddress::Unix(socket)) => {
                     // The socket comes and goes with its machine; its directory must be there.
@@ -365,7 +392,7 @@ mod tests {
     use crate::{
         config::Config,
         host::{
-            spec::{Disk, DiskFormat, DiskLayer, FileSystem, Guest},
+            spec::{Disk, DiskFormat, DiskLayer, FileSystem},
             store::{Store, Volatile},
         },
     };

@@ -16,6 +16,7 @@ use nix::{
 use serde::{Deserialize, Serialize};
 
 use crate::host::{
+    relay::machine::Frozen,
     spec::{Disk, DiskFormat, FileSystem, Spec},
     state::Rest,
     store::Moment,
@@ -110,10 +111,18 @@ pub struct Found {
 ///
 /// A directory shares one page cache with whoever wrote it, so a still one is exact; that it is still is the control
 /// plane's word.
-pub fn look_at(spec: &Spec, rest: Rest, generation: i64) -> Found {
-    let elsewhere = spec.mounts_elsewhere().iter().map(ToString::to_string).collect();
+///
+/// `frozen` is what the machine told when it froze: nothing where it did not, and then only the record's own mount points
+/// are known.
+pub fn look_at(spec: &Spec, frozen: Option<&Frozen>, rest: Rest, generation: i64) -> Found {
+    let mut elsewhere: Vec<String> = spec.mounts_elsewhere().iter().map(ToString::to_string).collect();
+    for path in frozen.iter().flat_map(|frozen| &frozen.mount_paths) {
+        if !elsewhere.contains(path) {
+            elsewhere.push(path.clone());
+        }
+    }
     match spec {
-        Spec::Machine { .. } => look(spec.root_disk(), elsewhere, rest, generation),
+        Spec::Machine { .. } => look(spec.root_disk(), frozen, elsewhere, rest, generation),
         Spec::Directory { .. } => {
             let seal = Seal {
                 generation,
@@ -128,7 +137,13 @@ pub fn look_at(spec: &Spec, rest: Rest, generation: i64) -> Found {
     }
 }
 
-fn look(disk: Option<&Disk>, mounts_elsewhere: Vec<String>, rest: Rest, generation: i64) -> Found {
+fn look(
+    disk: Option<&Disk>,
+    frozen: Option<&Frozen>,
+    mounts_elsewhere: Vec<String>,
+    rest: Rest,
+    generation: i64,
+) -> Found {
     let none = |what: &str, note: String| Found { seal: None, note, what: what.to_owned() };
     let Some(disk) = disk else {
         return none("no_disk", "no disk is registered for the workspace's root".to_owned());
@@ -152,6 +167,15 @@ fn look(disk: Option<&Disk>, mounts_elsewhere: Vec<String>, rest: Rest, generati
         Ok(superblock) => superblock,
         Err(error) => return none("disk_missing", error.to_string()),
     };
+    if let Some(frozen) = frozen {
+        if frozen.root != "/" {
+            return none("root", "the workspace's root is not the root of the file system that froze".to_owned());
+        }
+        // What froze is another file system than this one: the wrong image, or the wrong partition of it.
+        if !frozen.root_uuid.is_empty() && uuid(disk).is_some_and(|uuid| uuid != frozen.root_uuid) {
+            return none("file_system_uuid", "the disk holds another file system than the one that froze".to_owned());
+        }
+    }
     let open = Volume::open(&disk.to_reader(), Unsealed::Never, &DiskLimits::default());
     let (mut exact, mut what, mut note) = match open {
         Ok(volume) if volume.has_journal() => (true, String::new(), String::new()),
@@ -256,6 +280,24 @@ fn superblock(disk: &Disk) -> Result<String, OpenError> {
     }
 }
 
+/// Of the file system on the disk, as text (RFC 9562); nothing where none parses.
+fn uuid(disk: &Disk) -> Option<String> {
+    let probe = dormouse_disk::probe(&disk.to_reader(), &DiskLimits::default()).ok()?;
+    Some(uuid_text(&probe.uuid))
+}
+
+/// A UUID in its usual form (RFC 9562, section 4).
+pub fn uuid_text(bytes: &[u8; 16]) -> String {
+    let mut text = String::with_capacity(36);
+    for (index, byte) in bytes.iter().enumerate() {
+        if matches!(index, 4 | 6 | 8 | 10) {
+            text.push('-');
+        }
+        text.push_str(&format!("{byte:02x}"));
+    }
+    text
+}
+
 /// Whether another process is known to write a layer of the disk, by the locks that machines take.
 fn is_written(disk: &Disk) -> bool {
     let probe = |file: &File, kind: libc::c_int, start: i64, length: i64| {
@@ -321,7 +363,10 @@ mod tests {
         let spec = Spec::Machine { guest: None, disks: vec![disk(&fifo)] };
         // Bounded, so that the wait that is ruled out here fails this test instead of holding the whole run.
         let (told, tell) = std::sync::mpsc::channel();
-        std::thread::spawn(move || told.send((look_at(&spec, Rest::Suspended, 1), is_written(&disk(&fifo)))));
+        std::thread::spawn(move || {
+            let found = (look_at(&spec, None, Rest::Suspended, 1), is_written(&disk(&fifo)));
+            told.send(found).expect("the test waits");
+        });
         let (found, written) = tell.recv_timeout(std::time::Duration::from_secs(30)).unwrap();
         assert!(found.seal.is_none());
         assert_eq!(found.what, "disk_missing");

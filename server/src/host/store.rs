@@ -16,6 +16,7 @@ use dormouse_files::revision::Revision;
 use serde::{Deserialize, Serialize};
 
 use crate::host::{
+    relay::machine::Frozen,
     seal::Seal,
     spec::Spec,
     state::{LastCall, State},
@@ -68,6 +69,9 @@ pub struct Record {
     pub note: String,
     /// Of its last transition.
     pub transition_time: Moment,
+    /// What its machine told when it froze, until it runs again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub frozen: Option<Frozen>,
 }
 
 /// Why the state directory cannot be used.
@@ -271,6 +275,7 @@ mod tests {
             seal: None,
             note: String::new(),
             transition_time: Moment { seconds: 1, nanoseconds: 2 },
+            frozen: None,
         }
     }
 

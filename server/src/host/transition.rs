@@ -1,13 +1,21 @@
 //! The transitions: each takes the workspace's turn, is judged by [`state::decide`], does its work, keeps the new record
 //! durably, and only then publishes it. A transition that cannot be kept was never made.
 
-use std::{io, sync::Arc, time::Duration};
+use std::{
+    io,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use crate::host::{
     Host,
     error::HostFault,
     hooks,
     lease::Lease,
+    relay::{
+        Link,
+        machine::{Frozen, GuestFault},
+    },
     seal,
     spec::{Guest, Spec},
     state::{self, Decision, LastCall, Rest, State, Transition},
@@ -15,6 +23,11 @@ use crate::host::{
     watch::Change,
     workspace::{View, Workspace},
 };
+
+/// Longest freeze that is asked of a guest.
+const FREEZE_TIME_MAX: Duration = Duration::from_secs(60);
+/// Time for a Thaw beside a call's own end.
+const THAW_TIME: Duration = Duration::from_secs(2);
 
 /// A transition with its arguments.
 #[derive(Debug, Clone)]
@@ -27,6 +40,8 @@ pub struct Asked {
     pub arguments: String,
     /// Of a Quiesce, and of the quiesce in a Suspend.
     pub timeout: Duration,
+    /// How long an Open, or the open in a Resume, may wait for the machine's own agent.
+    pub open_timeout: Duration,
     /// Of a Seal: whether the proof is demanded.
     pub proof: Proof,
     /// Of an Open: the guest's new address.
@@ -73,14 +88,16 @@ impl Host {
             Transition::Unseal => step.unseal(Done::Yes)?,
             Transition::Open => step.open()?,
             Transition::Suspend(rest) => {
-                if record.state == State::Running {
-                    step.quiesce(Done::NotYet)?;
+                match record.state {
+                    State::Running => step.quiesce(Done::NotYet)?,
+                    // Carried on: its freeze may be over by now. A machine that has stopped meanwhile cannot answer.
+                    State::Quiescing => step.freeze_again()?,
+                    _ => {}
                 }
                 step.hook(&self.settings().hooks.pause)?;
                 step.seal(rest)?;
             }
             Transition::Resume => {
-                step.check_guest()?;
                 if !matches!(record.state, State::Resuming | State::Quiescing) {
                     step.unseal(Done::NotYet)?;
                 }
@@ -103,10 +120,23 @@ impl Host {
         if record.state != State::Quiescing || record.generation != generation {
             return Ok(());
         }
+        // The guest's own timer does the same; where neither reaches it, its next Open will.
+        if let Some(link) = self.link_of(&workspace)
+            && let Err(fault) = blocking(link.thaw(THAW_TIME))
+        {
+            tracing::warn!(workspace = name, ?fault, "the machine could not be thawed from here");
+        }
         record.state = State::Running;
+        record.frozen = None;
         record.transition_time = Moment::now();
         tracing::warn!(workspace = name, generation, "a quiesce is over its time; the workspace is running again");
         self.publish(&workspace, record)
+    }
+
+    /// The way to the machine's own agent, where the workspace has one.
+    fn link_of(&self, workspace: &Arc<Workspace>) -> Option<Arc<Link>> {
+        let _runtime = runtime()?;
+        workspace.held().link(self.settings().relay)
     }
 
     fn current(&self, workspace: &Arc<Workspace>) -> Result<Record, HostFault> {
@@ -125,6 +155,9 @@ impl Host {
             .map_err(|source| HostFault::Record { workspace: workspace.name().to_owned(), source })?;
         {
             let mut held = workspace.held();
+            if !matches!(record.state, State::Running | State::Quiescing) {
+                held.link = None;
+            }
             held.record = record;
             held.volume = None;
             // Under the same lock as the state, so that no lease is taken of the old state in the new epoch.
@@ -151,6 +184,19 @@ impl Host {
             tracing::error!(workspace = workspace.name(), %error, "the quarantine could not be recorded");
         }
     }
+}
+
+/// Runs what a machine's own agent is asked for to its end, on the lane of the transition.
+fn blocking<T>(work: impl Future<Output = Result<T, GuestFault>>) -> Result<T, GuestFault> {
+    match runtime() {
+        Some(runtime) => runtime.block_on(work),
+        None => Err(GuestFault::Unreachable),
+    }
+}
+
+/// The one that the lane belongs to.
+fn runtime() -> Option<tokio::runtime::Handle> {
+    tokio::runtime::Handle::try_current().ok()
 }
 
 /// Whether a step ends its transition.
@@ -183,6 +229,9 @@ impl Step<'_> {
             arguments: self.asked.arguments.clone(),
             done: done == Done::Yes,
         });
+        if matches!(state, State::Running | State::Resuming) {
+            record.frozen = None;
+        }
         if matches!(state, State::Running | State::Quiescing | State::Resuming) {
             record.seal = None;
             record.note = String::new();
@@ -190,32 +239,76 @@ impl Step<'_> {
         self.host.publish(self.workspace, record)
     }
 
-    /// A machine's own agent would have to freeze or thaw it.
-    fn check_guest(&self) -> Result<(), HostFault> {
-        match &self.record()?.spec {
-            Spec::Machine { guest: Some(_), .. } => Err(HostFault::FeatureUnavailable { feature: "guest".to_owned() }),
-            _ => Ok(()),
+    /// Freezes the machine for what is left of the call's time; a directory, and a machine without an agent, have nothing
+    /// to freeze.
+    fn freeze(&self, until: Instant) -> Result<Option<Frozen>, HostFault> {
+        let Some(link) = self.host.link_of(self.workspace) else { return Ok(None) };
+        let workspace = || self.workspace.name().to_owned();
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(HostFault::QuiesceTimeout { workspace: workspace() });
+        }
+        blocking(link.freeze(left.min(FREEZE_TIME_MAX))).map(Some).map_err(|fault| match fault {
+            GuestFault::Unreachable => HostFault::GuestUnreachable { workspace: workspace() },
+            GuestFault::Unsupported => HostFault::FeatureUnavailable { feature: "guest_freeze".to_owned() },
+            GuestFault::Refused(what) => HostFault::GuestFailed { workspace: workspace(), what },
+        })
+    }
+
+    /// How long the freeze of this call must last: that of a Suspend until its pause command has ended.
+    fn freeze_until(&self) -> Instant {
+        let hook = match (self.asked.transition, self.host.settings().hooks.pause.is_empty()) {
+            (Transition::Suspend(_), false) => self.host.settings().hooks.timeout,
+            _ => Duration::ZERO,
+        };
+        Instant::now() + self.asked.timeout + hook
+    }
+
+    fn freeze_again(&self) -> Result<(), HostFault> {
+        match self.freeze(self.freeze_until()) {
+            Ok(None) => Ok(()),
+            Ok(frozen) => {
+                let record = Record { frozen, ..self.record()? };
+                self.publish(record, State::Quiescing, Done::NotYet)
+            }
+            Err(fault) => {
+                tracing::info!(workspace = self.workspace.name(), %fault, "the machine is not frozen again");
+                Ok(())
+            }
         }
     }
 
     fn quiesce(&self, done: Done) -> Result<(), HostFault> {
-        self.check_guest()?;
         let before = self.record()?;
+        let until = self.freeze_until();
         self.publish(before.clone(), State::Quiescing, Done::NotYet)?;
-        if !self.workspace.wait_for_changes(self.asked.timeout) {
-            // Back to running under the same generation and as an unfinished call, so that its replay tries again.
-            self.publish(before, State::Running, Done::NotYet)?;
-            return Err(HostFault::QuiesceTimeout { workspace: self.workspace.name().to_owned() });
-        }
-        match done {
-            Done::Yes => self.publish(before, State::Quiescing, Done::Yes),
-            Done::NotYet => Ok(()),
+        let rested = match self.workspace.wait_for_changes(self.asked.timeout) {
+            true => self.freeze(until),
+            false => Err(HostFault::QuiesceTimeout { workspace: self.workspace.name().to_owned() }),
+        };
+        let frozen = match rested {
+            Ok(frozen) => frozen,
+            Err(fault) => {
+                // An answer may have been lost on its way; a guest that did freeze must not stay so.
+                if let Some(link) = self.host.link_of(self.workspace)
+                    && let Err(fault) = blocking(link.thaw(THAW_TIME))
+                {
+                    tracing::info!(workspace = self.workspace.name(), ?fault, "the machine could not be thawed");
+                }
+                // Back to running under the same generation and as an unfinished call, so that its replay tries again.
+                self.publish(before, State::Running, Done::NotYet)?;
+                return Err(fault);
+            }
+        };
+        match (done, &frozen) {
+            (Done::NotYet, None) => Ok(()),
+            _ => self.publish(Record { frozen, ..before }, State::Quiescing, done),
         }
     }
 
     fn seal(&self, rest: Rest) -> Result<(), HostFault> {
         let mut record = self.record()?;
-        let found = seal::look_at(&record.spec, rest, self.generation);
+        let found = seal::look_at(&record.spec, record.frozen.as_ref(), rest, self.generation);
         let exact = found.seal.as_ref().is_some_and(|seal| seal.exact);
         if self.asked.proof == Proof::Demanded && !exact {
             return Err(HostFault::NotQuiesced { workspace: self.workspace.name().to_owned(), what: found.what });
@@ -231,18 +324,42 @@ impl Step<'_> {
     }
 
     fn open(&self) -> Result<(), HostFault> {
-        self.check_guest()?;
         let mut record = self.record()?;
-        if let Some(guest) = &self.asked.guest {
+        let mut address = match &record.spec {
+            Spec::Machine { guest, .. } => guest.clone(),
+            Spec::Directory { .. } => None,
+        };
+        if let Some(asked) = &self.asked.guest {
             match &mut record.spec {
-                Spec::Machine { .. } => {
-                    let _ = guest;
-                    return Err(HostFault::FeatureUnavailable { feature: "guest".to_owned() });
+                Spec::Machine { guest, .. } => {
+                    // A caller that only knows the new address need not know the token, which is never shown.
+                    let token = address.as_ref().map(|known| known.token.clone()).filter(|_| asked.token.is_empty());
+                    let asked = Guest { token: token.unwrap_or_else(|| asked.token.clone()), ..asked.clone() };
+                    *guest = self.host.checked_guest(&asked)?;
+                    address = guest.clone();
                 }
                 Spec::Directory { .. } => {
                     return Err(HostFault::invalid("guest", "a directory workspace has no guest; leave it unset"));
                 }
             }
+        }
+        if let Some(guest) = address {
+            let workspace = || self.workspace.name().to_owned();
+            // A channel of before may belong to a machine that is gone.
+            if runtime().is_none() {
+                return Err(HostFault::GuestUnreachable { workspace: workspace() });
+            }
+            let link = Arc::new(Link::new(&guest, self.host.settings().relay));
+            let until = tokio::time::Instant::now() + self.asked.open_timeout;
+            blocking(link.open(until)).map_err(|fault| match fault {
+                GuestFault::Unreachable | GuestFault::Unsupported => {
+                    HostFault::GuestUnreachable { workspace: workspace() }
+                }
+                GuestFault::Refused(what) => HostFault::GuestFailed { workspace: workspace(), what },
+            })?;
+            self.publish(record, State::Running, Done::Yes)?;
+            self.workspace.held().link = Some(link);
+            return Ok(());
         }
         self.publish(record, State::Running, Done::Yes)
     }

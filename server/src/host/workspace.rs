@@ -13,8 +13,9 @@ use dormouse_live as live;
 
 use crate::host::{
     lease::Epoch,
+    relay::{Link, RelaySettings},
     seal::Seal,
-    spec::Spec,
+    spec::{Guest, Spec},
     state::State,
     store::{Moment, Record},
 };
@@ -40,6 +41,8 @@ pub struct Held {
     pub directory: Option<Arc<live::Workspace>>,
     /// The disk, opened by the first read of this rest.
     pub volume: Option<OpenVolume>,
+    /// The way to the running machine's own agent, opened by the first call.
+    pub link: Option<Arc<Link>>,
     /// Of the last call that the running workspace answered, or the last change.
     pub activity_time: Moment,
     /// Changes under way.
@@ -96,6 +99,7 @@ impl Workspace {
                 record,
                 directory,
                 volume: None,
+                link: None,
                 activity_time: Moment::default(),
                 changes: 0,
                 released: false,
@@ -153,7 +157,38 @@ impl Workspace {
     }
 }
 
+impl Held {
+    /// The way to the machine's own agent, where it has one. Must be called within a tokio runtime.
+    pub fn link(&mut self, settings: RelaySettings) -> Option<Arc<Link>> {
+        let guest: Option<&Guest> = match &self.record.spec {
+            Spec::Machine { guest, .. } => guest.as_ref(),
+            Spec::Directory { .. } => None,
+        };
+        let guest = guest?;
+        if self.link.as_ref().is_none_or(|link| link.guest() != guest) {
+            self.link = Some(Arc::new(Link::new(guest, settings)));
+        }
+        self.link.clone()
+    }
+}
+
+/// Tells when the workspace quiesces.
+pub struct Cut(tokio::sync::watch::Receiver<u64>);
+
+impl Cut {
+    /// Ends when the workspace quiesces after the change began.
+    pub async fn cut(&mut self) {
+        // Without a sender the workspace is gone, and with it whatever could be changed.
+        let _ = self.0.changed().await;
+    }
+}
+
 impl ChangeGuard {
+    /// As [`ChangeGuard::cut`], apart from the guard.
+    pub fn watch(&self) -> Cut {
+        Cut(self.cut.clone())
+    }
+
     /// Ends when the workspace quiesces, so that a Write whose data is still arriving can be cut off.
     pub async fn cut(&mut self) {
         // The sender lives in the workspace that the guard holds.

@@ -13,7 +13,7 @@ use tonic_health::{ServingStatus, server::HealthReporter};
 
 use crate::{
     host::{
-        Host, QUIESCE_TIMEOUT,
+        Host, OPEN_TIMEOUT, QUIESCE_TIMEOUT,
         error::HostFault,
         spec::check_name,
         state::{Rest, State, Transition},
@@ -27,6 +27,10 @@ use crate::{
 
 /// Longest time that a caller may give to a Quiesce or a drain.
 const TIMEOUT_MAX: Duration = Duration::from_secs(60);
+/// Longest time that an Open looks for the guest, whatever its caller's deadline.
+const OPEN_TIMEOUT_MAX: Duration = Duration::from_secs(300);
+/// Left of the caller's deadline for the answer of an Open.
+const OPEN_ANSWER_TIME: Duration = Duration::from_millis(200);
 /// Workspaces on one page.
 const PAGE_SIZE_DEFAULT: usize = 1_000;
 /// Messages that wait for a watcher.
@@ -106,6 +110,7 @@ fn asked(transition: Transition, generation: i64, rest: &impl Message) -> Asked 
         generation,
         arguments: Revision::of(&rest.encode_to_vec()).to_string(),
         timeout: QUIESCE_TIMEOUT,
+        open_timeout: OPEN_TIMEOUT,
         proof: Proof::AsFound,
         guest: None,
     }
@@ -113,6 +118,18 @@ fn asked(transition: Transition, generation: i64, rest: &impl Message) -> Asked 
 
 fn rest(parked: bool) -> Rest {
     if parked { Rest::Parked } else { Rest::Suspended }
+}
+
+/// How long an Open may look for the guest: to a little before the caller's deadline, so that it hears how it went.
+fn open_timeout<T>(request: &Request<T>) -> Duration {
+    let deadline = request.extensions().get::<Call>().and_then(|call| call.deadline);
+    match deadline {
+        Some(deadline) => deadline
+            .saturating_duration_since(std::time::Instant::now())
+            .saturating_sub(OPEN_ANSWER_TIME)
+            .min(OPEN_TIMEOUT_MAX),
+        None => OPEN_TIMEOUT,
+    }
 }
 
 fn timeout(field: &str, value: Option<prost_types::Duration>) -> Result<Duration, HostFault> {
@@ -292,7 +309,8 @@ impl HostService for Control {
         let message = request.get_ref().clone();
         let rest = v1::OpenWorkspaceRequest { guest: message.guest.clone(), ..Default::default() };
         let guest = refuse(message.guest.map(|guest| wire::guest(guest, "guest")).transpose())?;
-        let asked = Asked { guest, ..asked(Transition::Open, message.generation, &rest) };
+        let open_timeout = open_timeout(&request);
+        let asked = Asked { guest, open_timeout, ..asked(Transition::Open, message.generation, &rest) };
         let workspace = self.transition(&request, &message.name, asked).await?;
         Ok(Response::new(v1::OpenWorkspaceResponse { workspace }))
     }
@@ -313,7 +331,9 @@ impl HostService for Control {
         request: Request<v1::ResumeWorkspaceRequest>,
     ) -> Result<Response<v1::ResumeWorkspaceResponse>, Status> {
         let message = request.get_ref().clone();
-        let asked = asked(Transition::Resume, message.generation, &v1::ResumeWorkspaceRequest::default());
+        let open_timeout = open_timeout(&request);
+        let rest = v1::ResumeWorkspaceRequest::default();
+        let asked = Asked { open_timeout, ..asked(Transition::Resume, message.generation, &rest) };
         let workspace = self.transition(&request, &message.name, asked).await?;
         Ok(Response::new(v1::ResumeWorkspaceResponse { workspace }))
     }

@@ -3,8 +3,10 @@
 
 pub mod body;
 pub mod files;
+pub mod guest;
 pub mod host;
 pub mod lane;
 pub mod observe;
+pub mod relay;
 pub mod status;
 pub mod wire;

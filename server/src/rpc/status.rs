@@ -16,7 +16,7 @@ use tonic_types::pb;
 
 use crate::{
     config::REQUEST_BYTES_MAX,
-    host::error::{Failure, HostFault},
+    host::error::{Failure, GuestRefusal, HostFault},
 };
 
 /// Longest status on the wire: message, details in base64, and trailers, in bytes.
@@ -186,6 +186,7 @@ pub fn of(workspace: &str, failure: &Failure) -> Status {
     match failure {
         Failure::Files(fault) => of_fault(workspace, fault),
         Failure::Host(fault) => of_host(fault),
+        Failure::Guest(refusal) => of_guest(refusal),
     }
 }
 
@@ -275,6 +276,15 @@ pub fn of_fault(workspace: &str, fault: &Fault) -> Status {
     .status()
 }
 
+/// The status of a refusal by a machine's own agent: our row of the table, its texts.
+fn of_guest(refusal: &GuestRefusal) -> Status {
+    let reason = ErrorReason::from_wire_name(refusal.reason).unwrap_or(ErrorReason::Internal);
+    let mut told = Told::new(reason, refusal.message.clone());
+    told.metadata.clone_from(&refusal.metadata);
+    told.field.clone_from(&refusal.field);
+    told.status()
+}
+
 /// The status of a refusal by the host.
 pub fn of_host(fault: &HostFault) -> Status {
     use ErrorReason as R;
@@ -313,6 +323,8 @@ pub fn of_host(fault: &HostFault) -> Status {
             Told::new(reason, format!("{fault}: {source}")).with("path", "state_dir")
         }
         HostFault::Hook { source, .. } => Told::new(R::IoError, format!("{fault}: {source}")).with("path", "hooks"),
+        HostFault::GuestFailed { workspace, .. } => told(R::IoError).with("path", "/").with("workspace", workspace),
+        HostFault::CredentialsRequired => told(R::CredentialsRequired),
         HostFault::QuiesceTimeout { .. } => told(R::DeadlineExceeded),
         HostFault::Invalid { field, .. } => told(R::InvalidRequest).with("field", field).blame(field),
     }

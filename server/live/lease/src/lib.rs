@@ -1,7 +1,7 @@
 //! Read leases on open files (fcntl(2), "Leases"): while one is held, nobody has the file open for writing, and whoever
 //! wants to open it so waits.
 //!
-//! Answers for nothing but these system calls, and is the only package that may hold unsafe code: no safe crate has
+//! Answers for nothing but these system calls, and may hold unsafe code for them: no safe crate has
 //! `F_SETLEASE`. Without a lease, a process that writes a file in place loses what it writes while the file is exchanged;
 //! with it, none of its writes was lost in any run of the race test.
 

@@ -6,23 +6,35 @@ use dormouse_proto::files::v1;
 use tonic::Request;
 
 use crate::{
-    host::{Feature, error::Failure},
+    host::{Feature, ReadSource, error::Failure},
     rpc::files::{Files, encode, fields},
 };
 
 impl Files {
-    pub(super) fn capabilities(
+    pub(super) async fn capabilities(
         &self,
-        request: &Request<v1::GetCapabilitiesRequest>,
+        request: Request<v1::GetCapabilitiesRequest>,
     ) -> Result<v1::GetCapabilitiesResponse, Failure> {
-        let workspace = &request.get_ref().workspace;
-        let caller = self.caller(request)?;
-        if !workspace.is_empty() {
-            fields::workspace(workspace)?;
-            self.host.find_at(workspace, caller.generation)?;
+        let caller = self.caller(&request)?;
+        let name = request.into_inner().workspace;
+        let mut guest = None;
+        if !name.is_empty() {
+            fields::workspace(&name)?;
+            let workspace = self.host.find_at(&name, caller.generation)?;
+            // Of a workspace that is not running the host's own features are what there is to say.
+            let reading = self.host.reading(&workspace, ReadSource::Workspace);
+            if let Some(relay) = reading.ok().and_then(|reading| Self::relay(&reading, &name, &caller)) {
+                guest = Some(relay.features().await?);
+            }
         }
-        let features =
-            Feature::ALL.into_iter().filter(|feature| self.host.has(*feature)).map(|feature| wire(feature).into());
+        let by_guest = |feature: Feature| {
+            // A disk is read here, whatever the agent inside can do.
+            feature == Feature::OfflineRead || guest.as_ref().is_none_or(|guest| guest.contains(&feature))
+        };
+        let features = Feature::ALL
+            .into_iter()
+            .filter(|feature| self.host.has(*feature) && by_guest(*feature))
+            .map(|feature| wire(feature).into());
         let limits = self.limits();
         let live = &self.host.settings().live;
         let short = |count: usize| i32::try_from(count).unwrap_or(i32::MAX);

@@ -8,14 +8,15 @@ use prost::Message;
 use tonic::Request;
 
 use crate::{
-    host::{ReadSource, Walk, error::Failure},
+    host::{Feature, ReadSource, Walk, error::Failure},
     rpc::{
         files::{
             Files, ReadCall, encode,
             fields::{self, Names},
             walk_time,
         },
-        lane::{self, LaneBudget, LaneStream},
+        lane::{self, LaneBudget},
+        relay::stream::Answers,
         status,
     },
 };
@@ -53,7 +54,7 @@ impl Files {
     pub(super) async fn do_list(
         &self,
         request: Request<v1::ListRequest>,
-    ) -> Result<LaneStream<v1::ListResponse>, Failure> {
+    ) -> Result<Answers<v1::ListResponse>, Failure> {
         let caller = self.caller(&request)?;
         let request = request.into_inner();
         fields::size(&request, self.limits().request_bytes_max)?;
@@ -62,11 +63,16 @@ impl Files {
         // On a lane because hostile globs take their time to compile.
         let (plan, source) = lane::look(LaneBudget::new(caller.deadline, None), {
             let host = host.clone();
+            let request = request.clone();
             move |_| Ok(decode(&request, &host.settings().limits)?)
         })
         .await?;
         let ReadCall { reading, room, budget } = self.reading(&workspace, &caller, None, source, walk_time)?;
         reading.check_path(&plan.path, Walk::Down)?;
+        if let Some(relay) = Self::relay(&reading, &workspace, &caller) {
+            let wanted = plan.include_revision && self.host.has(Feature::FileRevision);
+            return relay.list(request, plan.path, plan.entry_count_max, wanted, room).await;
+        }
         let revisions = self.revisions(plan.include_revision, &reading);
         let tell = move |failure: Failure| status::of(&workspace, &failure);
         lane::stream(budget, tell, move |budget, outlet| {
@@ -104,6 +110,7 @@ impl Files {
             }
         })
         .await
+        .map(Answers::Lane)
     }
 }
 

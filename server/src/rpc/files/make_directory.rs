@@ -5,13 +5,14 @@ use dormouse_proto::files::v1;
 use tonic::Request;
 
 use crate::{
-    host::{Feature, error::Failure},
+    host::{Feature, Writable, Writing, error::Failure},
     rpc::{
         files::{
             Files, encode,
             fields::{self, Names},
         },
         lane,
+        relay::Relay,
     },
 };
 
@@ -31,14 +32,22 @@ impl Files {
     ) -> Result<v1::MakeDirectoryResponse, Failure> {
         let caller = self.caller(&request)?;
         let workspace = request.get_ref().workspace.clone();
-        let plan = decode(request.into_inner())?;
+        let message = request.into_inner();
+        let plan = decode(message.clone())?;
         let (workspace, room) = self.find(&workspace, &caller)?;
         self.host.require(Feature::FileWrite)?;
-        let writing = self.host.writing(&workspace)?;
+        let Writing { files, guard } = self.host.writing(&workspace)?;
+        let directory = match files {
+            Writable::Directory(directory) => directory,
+            Writable::Guest(guest) => {
+                let _held = (room, guard);
+                return Relay::new(guest, workspace.name(), &caller).make_directory(message, &plan.path).await;
+            }
+        };
         let done = lane::finish(move || {
             let _room = room;
-            let done = writing.directory.make_directory(&plan);
-            drop(writing);
+            let done = directory.make_directory(&plan);
+            drop(guard);
             Ok(done?)
         })
         .await?;

@@ -36,8 +36,9 @@ use crate::{
         workspace::Workspace,
     },
     rpc::{
-        lane::{LaneBudget, LaneStream},
+        lane::LaneBudget,
         observe::Call,
+        relay::{Relay, stream::Answers},
         status,
     },
 };
@@ -109,6 +110,11 @@ impl Files {
         Ok(ReadCall { reading: Arc::new(reading), room, budget })
     }
 
+    /// The way to the machine's own agent, where that is to answer.
+    fn relay(reading: &Reading, workspace: &str, caller: &Caller) -> Option<Relay> {
+        reading.guest().map(|guest| Relay::new(guest, workspace, caller))
+    }
+
     /// Which files get a revision.
     fn revisions(&self, wanted: bool, reading: &Reading) -> Revisions {
         if !wanted || !self.host.has(Feature::FileRevision) {
@@ -174,15 +180,15 @@ macro_rules! answer {
 
 #[tonic::async_trait]
 impl FilesService for Files {
-    type ReadStream = LaneStream<v1::ReadResponse>;
-    type ListStream = LaneStream<v1::ListResponse>;
-    type SearchStream = LaneStream<v1::SearchResponse>;
+    type ReadStream = Answers<v1::ReadResponse>;
+    type ListStream = Answers<v1::ListResponse>;
+    type SearchStream = Answers<v1::SearchResponse>;
 
     async fn get_capabilities(
         &self,
         request: Request<v1::GetCapabilitiesRequest>,
     ) -> Result<Response<v1::GetCapabilitiesResponse>, Status> {
-        answer!(request.get_ref().workspace.clone(), async { self.capabilities(&request) })
+        answer!(request.get_ref().workspace.clone(), self.capabilities(request))
     }
 
     async fn stat(&self, request: Request<v1::StatRequest>) -> Result<Response<v1::StatResponse>, Status> {

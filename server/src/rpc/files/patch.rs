@@ -10,13 +10,14 @@ use dormouse_proto::files::v1;
 use tonic::Request;
 
 use crate::{
-    host::{Feature, error::Failure},
+    host::{Feature, Writable, Writing, error::Failure},
     rpc::{
         files::{
             Files, encode,
             fields::{self, Names},
         },
         lane::{self, LaneBudget},
+        relay::Relay,
     },
 };
 
@@ -58,16 +59,28 @@ impl Files {
         fields::size(&request, self.limits().request_bytes_max)?;
         let host = self.host.clone();
         // On a lane because the hash of a request of some MiB takes some milliseconds.
-        let plan = lane::finish(move || Ok(decode(request, &host.settings().limits)?)).await?;
+        let (plan, message) = lane::finish(move || {
+            // Its bytes are shared, not copied.
+            let message = request.clone();
+            Ok((decode(request, &host.settings().limits)?, message))
+        })
+        .await?;
         let (workspace, room) = self.find(&workspace, &caller)?;
         self.host.require(Feature::FilePatch)?;
         self.require_revisions(plan.expected != Expected::Any)?;
-        let writing = self.host.writing(&workspace)?;
+        let Writing { files, guard } = self.host.writing(&workspace)?;
+        let directory = match files {
+            Writable::Directory(directory) => directory,
+            Writable::Guest(guest) => {
+                let _held = (room, guard);
+                return Relay::new(guest, workspace.name(), &caller).patch(message, &plan.path).await;
+            }
+        };
         let budget = LaneBudget::new(caller.deadline, None);
         let done = lane::finish(move || {
             let _room = room;
-            let done = writing.directory.patch(&plan, &budget);
-            drop(writing);
+            let done = directory.patch(&plan, &budget);
+            drop(guard);
             Ok(done?)
         })
         .await?;

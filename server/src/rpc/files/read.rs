@@ -11,14 +11,15 @@ use dormouse_proto::files::v1;
 use tonic::Request;
 
 use crate::{
-    host::{ReadSource, Walk, error::Failure},
+    host::{Feature, ReadSource, Walk, error::Failure},
     rpc::{
         files::{
             Files, ReadCall, encode,
             fields::{self, Names},
             first_byte,
         },
-        lane::{self, LaneStream},
+        lane,
+        relay::stream::Answers,
         status,
     },
 };
@@ -65,16 +66,20 @@ impl Files {
     pub(super) async fn do_read(
         &self,
         request: Request<v1::ReadRequest>,
-    ) -> Result<LaneStream<v1::ReadResponse>, Failure> {
+    ) -> Result<Answers<v1::ReadResponse>, Failure> {
         let caller = self.caller(&request)?;
         let request = request.into_inner();
         let (plan, source) = decode(&request)?;
-        let workspace = request.workspace;
+        let workspace = request.workspace.clone();
         // The feature comes before the state, and the workspace before both.
         self.host.find_at(&workspace, caller.generation)?;
         self.require_revisions(plan.expected_revision.is_some())?;
         let ReadCall { reading, room, budget } = self.reading(&workspace, &caller, None, source, first_byte)?;
         reading.check_path(&plan.path, Walk::No)?;
+        if let Some(relay) = Self::relay(&reading, &workspace, &caller) {
+            let wanted = plan.include_revision && self.host.has(Feature::FileRevision);
+            return relay.read(request, plan.path, wanted, room).await;
+        }
         let revisions = self.revisions(plan.include_revision || plan.expected_revision.is_some(), &reading);
         let host = self.host.clone();
         let tell = move |failure: Failure| status::of(&workspace, &failure);
@@ -122,6 +127,7 @@ impl Files {
             }
         })
         .await
+        .map(Answers::Lane)
     }
 }
 

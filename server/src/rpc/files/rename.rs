@@ -5,13 +5,14 @@ use dormouse_proto::files::v1;
 use tonic::Request;
 
 use crate::{
-    host::{Feature, error::Failure},
+    host::{Feature, Writable, Writing, error::Failure},
     rpc::{
         files::{
             Files, encode,
             fields::{self, Names},
         },
         lane::{self, LaneBudget},
+        relay::Relay,
     },
 };
 
@@ -39,16 +40,24 @@ impl Files {
     pub(super) async fn do_move(&self, request: Request<v1::MoveRequest>) -> Result<v1::MoveResponse, Failure> {
         let caller = self.caller(&request)?;
         let workspace = request.get_ref().workspace.clone();
-        let plan = decode(request.into_inner())?;
+        let message = request.into_inner();
+        let plan = decode(message.clone())?;
         let (workspace, room) = self.find(&workspace, &caller)?;
         self.host.require(Feature::FileWrite)?;
         self.require_revisions(plan.expected != Expected::Any)?;
-        let writing = self.host.writing(&workspace)?;
+        let Writing { files, guard } = self.host.writing(&workspace)?;
+        let directory = match files {
+            Writable::Directory(directory) => directory,
+            Writable::Guest(guest) => {
+                let _held = (room, guard);
+                return Relay::new(guest, workspace.name(), &caller).rename(message, &plan.new_path).await;
+            }
+        };
         let budget = LaneBudget::new(caller.deadline, None);
         let done = lane::finish(move || {
             let _room = room;
-            let done = writing.directory.rename(&plan, &budget);
-            drop(writing);
+            let done = directory.rename(&plan, &budget);
+            drop(guard);
             Ok(done?)
         })
         .await?;

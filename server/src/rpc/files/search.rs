@@ -27,7 +27,8 @@ use crate::{
             fields::{self, Names},
             walk_time,
         },
-        lane::{self, LaneBudget, LaneStream},
+        lane::{self, LaneBudget},
+        relay::stream::Answers,
         status,
     },
 };
@@ -93,7 +94,7 @@ impl Files {
     pub(super) async fn do_search(
         &self,
         request: Request<v1::SearchRequest>,
-    ) -> Result<LaneStream<v1::SearchResponse>, Failure> {
+    ) -> Result<Answers<v1::SearchResponse>, Failure> {
         let caller = self.caller(&request)?;
         let request = request.into_inner();
         fields::size(&request, self.limits().request_bytes_max)?;
@@ -103,12 +104,16 @@ impl Files {
         // Part of the shape, and so before the workspace; on a lane because a hostile pattern takes its time.
         let (pattern, globs) = lane::look(LaneBudget::new(caller.deadline, None), {
             let host = host.clone();
+            let request = request.clone();
             move |_| Ok(compile(&request, &host.settings().limits)?)
         })
         .await?;
         let ReadCall { reading, room, budget } =
             self.reading(&workspace, &caller, Some(Feature::FileSearch), shape.source, walk_time)?;
         reading.check_path(&shape.path, Walk::Down)?;
+        if let Some(relay) = Self::relay(&reading, &workspace, &caller) {
+            return relay.search(request, shape.path, shape.match_count_max, room).await;
+        }
         let plan = SearchPlan {
             path: shape.path,
             pattern,
@@ -162,6 +167,7 @@ impl Files {
             }
         })
         .await
+        .map(Answers::Lane)
     }
 }
 

@@ -5,7 +5,7 @@ use dormouse_proto::files::v1;
 use tonic::Request;
 
 use crate::{
-    host::{ReadSource, Walk, error::Failure},
+    host::{Feature, ReadSource, Walk, error::Failure},
     rpc::{
         files::{
             Files, ReadCall, encode,
@@ -30,6 +30,10 @@ impl Files {
         let (plan, source) = decode(&request)?;
         let ReadCall { reading, room, budget } = self.reading(&request.workspace, &caller, None, source, first_byte)?;
         reading.check_path(&plan.path, Walk::No)?;
+        if let Some(relay) = Self::relay(&reading, &request.workspace, &caller) {
+            let wanted = plan.include_revision && self.host.has(Feature::FileRevision);
+            return relay.stat(request, &plan.path, wanted, room).await;
+        }
         let revisions = self.revisions(plan.include_revision, &reading);
         let host = self.host.clone();
         let (entry, origin) = lane::look(budget, move |budget| {

@@ -4,6 +4,7 @@
 use dormouse_files::{
     Fault,
     change::{WriteDone, WritePlan},
+    path::TreePath,
     revision::{Expected, Revision},
 };
 use dormouse_live::{StagedWrite, WriteBegin};
@@ -12,9 +13,10 @@ use tonic::{Code, Request, Status, Streaming};
 
 use crate::{
     host::{
-        Feature, Writing,
+        Feature, Writable, Writing,
         error::{Failure, HostFault},
         state::State,
+        workspace::ChangeGuard,
     },
     rpc::{
         files::{
@@ -22,6 +24,7 @@ use crate::{
             fields::{self, Names},
         },
         lane::{self, LaneBudget},
+        relay::Relay,
         status,
     },
 };
@@ -68,19 +71,21 @@ impl Files {
         let begun = self.begin(start, &caller).await.map_err(|failure| told(&workspace, &failure))?;
         let done = match begun {
             Begun::Replayed(done) => *done,
+            Begun::Guest(begun) => {
+                let AtGuest { relay, start, path, guard, room } = *begun;
+                return relay.write(start, &path, guard, room, &mut messages).await;
+            }
             Begun::Staged(begun) => {
-                let Staged { mut writing, staged, room } = *begun;
+                let Staged { mut guard, staged, room } = *begun;
                 let arrived = tokio::select! {
                     arrived = self.arrive(&workspace, &mut messages, staged) => Some(arrived?),
-                    () = writing.guard.cut() => None,
+                    () = guard.cut() => None,
                 };
                 let Some(Arrived { finish, staged }) = arrived else {
                     let fault = HostFault::InTransition { workspace: workspace.clone(), state: State::Quiescing };
                     return Err(status::of_host(&fault));
                 };
-                self.commit(finish, staged, writing, room, &caller)
-                    .await
-                    .map_err(|failure| told(&workspace, &failure))?
+                self.commit(finish, staged, guard, room, &caller).await.map_err(|failure| told(&workspace, &failure))?
             }
         };
         Ok(v1::WriteResponse {
@@ -95,14 +100,22 @@ impl Files {
 
     async fn begin(&self, start: v1::WriteStart, caller: &Caller) -> Result<Begun, Failure> {
         let name = start.workspace.clone();
+        let message = start.clone();
         let plan = decode(start)?;
         let (workspace, room) = self.find(&name, caller)?;
         self.host.require(Feature::FileWrite)?;
         self.require_revisions(plan.expected != Expected::Any)?;
-        let writing = self.host.writing(&workspace)?;
-        lane::finish(move || match writing.directory.write(&plan)? {
+        let Writing { files, guard } = self.host.writing(&workspace)?;
+        let directory = match files {
+            Writable::Directory(directory) => directory,
+            Writable::Guest(guest) => {
+                let relay = Relay::new(guest, workspace.name(), caller);
+                return Ok(Begun::Guest(Box::new(AtGuest { relay, start: message, path: plan.path, guard, room })));
+            }
+        };
+        lane::finish(move || match directory.write(&plan)? {
             WriteBegin::Replayed(done) => Ok(Begun::Replayed(Box::new(done))),
-            WriteBegin::Staged(staged) => Ok(Begun::Staged(Box::new(Staged { writing, staged, room }))),
+            WriteBegin::Staged(staged) => Ok(Begun::Staged(Box::new(Staged { guard, staged, room }))),
         })
         .await
     }
@@ -141,7 +154,7 @@ impl Files {
         &self,
         finish: v1::WriteFinish,
         staged: StagedWrite,
-        writing: Writing,
+        guard: ChangeGuard,
         room: Room,
         caller: &Caller,
     ) -> Result<WriteDone, Failure> {
@@ -151,7 +164,7 @@ impl Files {
         lane::finish(move || {
             let _room = room;
             let done = staged.finish(size_bytes, finish.crc32c, &budget);
-            drop(writing);
+            drop(guard);
             Ok(done?)
         })
         .await
@@ -162,16 +175,27 @@ impl Files {
 enum Begun {
     Replayed(Box<WriteDone>),
     Staged(Box<Staged>),
+    Guest(Box<AtGuest>),
+}
+
+/// A Write whose data goes to a machine's own agent.
+struct AtGuest {
+    relay: Relay,
+    start: v1::WriteStart,
+    path: TreePath,
+    guard: ChangeGuard,
+    room: Room,
 }
 
 /// A Write whose data is arriving, and what it holds meanwhile.
 struct Staged {
-    writing: Writing,
+    guard: ChangeGuard,
     staged: StagedWrite,
     room: Room,
 }
 
-async fn next(messages: &mut Streaming<v1::WriteRequest>) -> Result<Option<Message>, Status> {
+/// The next message of a caller; nothing at the end of its stream.
+pub(crate) async fn next(messages: &mut Streaming<v1::WriteRequest>) -> Result<Option<Message>, Status> {
     match messages.message().await {
         Ok(None) => Ok(None),
         Ok(Some(v1::WriteRequest { message: Some(message) })) => Ok(Some(message)),
