@@ -108,7 +108,8 @@ async fn accept(listener: &UnixStream) -> io::Result<Option<UnixStream>> {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
             taken => taken?,
         };
-        let peer: VsockAddr = getpeername(descriptor.as_raw_fd())?;
+        // One that has gone already has no name.
+        let Ok(peer) = getpeername::<VsockAddr>(descriptor.as_raw_fd()) else { return Ok(None) };
         if peer.family() != Some(AddressFamily::Vsock) || peer.cid() != CID_HOST {
             tracing::warn!(cid = peer.cid(), "a caller that is not the host is hung up on");
             return Ok(None);

@@ -180,9 +180,28 @@ async fn a_host_that_restarts_while_the_machine_is_frozen_seals_what_it_froze() 
     let (agent, _) = Agent::start(&place, &format!("unix:{}", world.at("g.sock").display()), &[]);
     fs::write(&copy, "").unwrap();
     world.register("m", world.unix("g.sock"), vec![disk(&copy)]).await;
+    // Data that is still arriving is cut off: nothing of it is kept, and nobody waits for it.
+    let (data, receiver) = tokio::sync::mpsc::channel(4);
+    let start = files::WriteStart {
+        workspace: "m".to_owned(),
+        path: "/cut".to_owned(),
+        idempotency_key: "w".to_owned(),
+        ..Default::default()
+    };
+    let message = |message| files::WriteRequest { message: Some(message) };
+    data.send(message(files::write_request::Message::Start(start))).await.unwrap();
+    data.send(message(files::write_request::Message::Data("half".into()))).await.unwrap();
+    let mut client = world.files.clone();
+    let stream = tokio_stream::wrappers::ReceiverStream::new(receiver);
+    let write = tokio::spawn(async move { client.write(stream).await });
+    while data.capacity() < 4 || world.server.host().admission().calls() == 0 {
+        tokio::task::yield_now().await;
+    }
     let timeout = prost_types::Duration::try_from(std::time::Duration::from_secs(60)).ok();
     let quiesce = host::QuiesceWorkspaceRequest { name: "m".to_owned(), generation: 5, timeout };
     world.host.quiesce_workspace(quiesce).await.unwrap();
+    check(write.await.unwrap(), Code::Unavailable, "WORKSPACE_IN_TRANSITION");
+    assert!(!place.join("cut").exists());
     let mut world = world.restarted().await;
     fs::copy(&image, &copy).unwrap();
     let seal = host::SealWorkspaceRequest { name: "m".to_owned(), require_exact: true, ..Default::default() };
