@@ -1,6 +1,6 @@
 //! Calls on the files of a running machine, forwarded to the agent inside: as they came, but for the workspace's name, the
 //! caller's credentials, which stay here, and what an older agent would ignore, which is refused. What comes back is judged
-//! ([`judge`]) and checked ([`check`]), and the host's own origin put on it.
+//! ([`mod@judge`]) and checked ([`mod@check`]), and the host's own origin put on it.
 
 pub mod check;
 pub mod judge;
