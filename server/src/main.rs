@@ -11,6 +11,7 @@ use dormouse_server::{
     guest::GuestServer,
     telemetry::log,
 };
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// How long work that is left after the drain may hold up the exit.
@@ -18,6 +19,7 @@ const LEFT_TIME_MAX: Duration = Duration::from_millis(500);
 
 fn main() -> ExitCode {
     let flags = Flags::parse();
+    take_all_descriptors();
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return refuse(&error),
@@ -50,6 +52,17 @@ fn main() -> ExitCode {
     match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => refuse(error.as_ref()),
+    }
+}
+
+/// A directory workspace holds five descriptors, and the usual soft limit of 1,024 is kept for programs that use select(2),
+/// which this one does not: the hard limit is what counts (getrlimit(2), `RLIMIT_NOFILE`).
+fn take_all_descriptors() {
+    // Where it cannot be raised, the agent works with fewer.
+    if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
+        && soft < hard
+    {
+        let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
     }
 }
 

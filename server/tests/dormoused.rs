@@ -68,6 +68,23 @@ fn it_says_when_it_is_ready_keeps_a_second_one_out_and_ends_on_sigterm() {
 }
 
 #[test]
+fn it_takes_as_many_descriptors_as_it_may() {
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let program = serve(directory.path(), "one", &[]);
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "ulimit -Sn 100; exec \"$0\" \"$@\""]).arg(program.get_program()).args(program.get_args());
+    let mut child = shell.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+    let limits = fs::read_to_string(format!("/proc/{}/limits", child.id())).unwrap();
+    terminate(&mut child);
+    let open_files = limits.lines().find_map(|line| line.strip_prefix("Max open files")).unwrap();
+    let bounds: Vec<&str> = open_files.split_whitespace().collect();
+    assert_eq!(bounds[0], bounds[1], "{open_files}");
+    assert_ne!(bounds[0], "100");
+}
+
+#[test]
 fn it_refuses_before_anything_is_bound() {
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let config = directory.path().join("bad.toml");

@@ -90,6 +90,8 @@ impl Draft {
             Ok(file) => return Ok(Self { state: Arc::clone(state), file: file.into(), named: None }),
             // No unnamed files here (open(2), `O_TMPFILE`).
             Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::NOENT | Errno::INVAL) => {}
+            // ext4 says so of a directory that is deleted and still held.
+            Err(Errno::PERM) if fs::fstat(parent).is_ok_and(|stat| stat.st_nlink == 0) => return Err(Errno::NOENT),
             Err(errno) => return Err(errno),
         }
         let named = Named { state: Arc::clone(state), name: state.new_stage() };

@@ -13,6 +13,7 @@ use std::{
 };
 
 use dormouse_files::revision::Revision;
+use nix::fcntl::OFlag;
 use serde::{Deserialize, Serialize};
 
 use crate::host::{
@@ -152,7 +153,9 @@ impl Store {
             .create(true)
             .truncate(false)
             .mode(0o600)
+            .custom_flags(OWN_FILE.bits())
             .open(&lock_path)
+            .and_then(regular)
             .map_err(failed(&lock_path))?;
         match lock.try_lock() {
             Ok(()) => {}
@@ -193,7 +196,12 @@ impl Store {
 
     fn read(&self, path: &Path) -> Result<Record, StoreError> {
         let wrong = |what: String| StoreError::Record { path: path.to_owned(), what };
-        let file = File::open(path).map_err(|source| StoreError::Io { path: path.to_owned(), source })?;
+        let file = File::options()
+            .read(true)
+            .custom_flags(OWN_FILE.bits())
+            .open(path)
+            .and_then(regular)
+            .map_err(|source| StoreError::Io { path: path.to_owned(), source })?;
         let mut text = Vec::new();
         file.take(RECORD_BYTES_MAX + 1)
             .read_to_end(&mut text)
@@ -260,6 +268,16 @@ impl Store {
     }
 }
 
+/// Everything in the state directory was made by an agent: no link is followed, and no FIFO's other end waited for.
+const OWN_FILE: OFlag = OFlag::O_NOFOLLOW.union(OFlag::O_NONBLOCK);
+
+fn regular(file: File) -> io::Result<File> {
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -313,6 +331,31 @@ mod tests {
         assert!(matches!(second, Err(StoreError::Held { .. })));
         drop(first);
         assert!(Store::open(directory.path(), Volatile::Taken).is_ok());
+    }
+
+    #[test]
+    fn what_no_agent_made_is_refused_by_name_and_not_waited_for() {
+        let check = |name: &'static str, make: fn(&Path)| {
+            let (told, tell) = std::sync::mpsc::channel();
+            // Bounded, so that a wait fails this test instead of holding the whole run.
+            std::thread::spawn(move || {
+                let directory = tempfile::tempdir().unwrap();
+                fs::create_dir(directory.path().join("workspaces")).unwrap();
+                make(&directory.path().join(name));
+                let found = Store::open(directory.path(), Volatile::Taken).and_then(|store| store.load());
+                let made = directory.path().join("elsewhere").exists();
+                told.send((found.unwrap_err().to_string(), made))
+            });
+            let (found, made) = tell.recv_timeout(std::time::Duration::from_secs(30)).unwrap();
+            assert!(found.contains(name), "{found}");
+            assert!(!made, "a link was followed");
+        };
+        let fifo: fn(&Path) = |path| nix::unistd::mkfifo(path, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        let link: fn(&Path) = |path| std::os::unix::fs::symlink(path.with_file_name("elsewhere"), path).unwrap();
+        check("lock", fifo);
+        check("lock", link);
+        check("workspaces/x.json", fifo);
+        check("workspaces/x.json", link);
     }
 
     #[test]

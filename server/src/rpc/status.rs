@@ -10,6 +10,7 @@ use std::{collections::HashMap, error::Error, time::Duration};
 
 use dormouse_files::{Fault, path::TreePath, revision::Revision};
 use dormouse_proto::{ERROR_DOMAIN, files::v1::ErrorReason};
+use nix::errno::Errno;
 use prost::Message;
 use tonic::{Code, Status, metadata::MetadataValue};
 use tonic_types::pb;
@@ -270,6 +271,7 @@ pub fn of_fault(workspace: &str, fault: &Fault) -> Status {
         Fault::Overloaded { .. } => told(R::HostOverloaded),
         Fault::DeadlineExceeded => told(R::DeadlineExceeded),
         Fault::Gone => return gone(),
+        Fault::Io { source, .. } if is_short_of_descriptors(source) => told(R::HostOverloaded),
         Fault::Io { path, source } => Told::new(R::IoError, format!("{fault}: {source}")).path(path),
         Fault::Internal(_) => told(R::Internal),
     }
@@ -317,6 +319,9 @@ pub fn of_host(fault: &HostFault) -> Status {
         HostFault::AlreadyExists { workspace } => told(R::WorkspaceAlreadyExists).with("workspace", workspace),
         HostFault::Overloaded { .. } => told(R::HostOverloaded),
         HostFault::Draining => told(R::HostDraining),
+        HostFault::Record { source, .. } if is_short_of_descriptors(source) => {
+            Told::new(R::HostOverloaded, format!("{fault}: {source}"))
+        }
         HostFault::Record { source, .. } => {
             let full = matches!(source.kind(), std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded);
             let reason = if full { R::DiskFull } else { R::IoError };
@@ -334,6 +339,11 @@ pub fn of_host(fault: &HostFault) -> Status {
 /// The end of a call that nobody waits for any more: never sent, so it needs no reason; the counters tell it by its code.
 pub fn gone() -> Status {
     Status::new(Code::Cancelled, "the caller has gone")
+}
+
+/// Whether the agent, or the whole system, has as many files open as it may (open(2), `EMFILE` and `ENFILE`): that passes.
+fn is_short_of_descriptors(error: &std::io::Error) -> bool {
+    matches!(error.raw_os_error().map(Errno::from_raw), Some(Errno::EMFILE | Errno::ENFILE))
 }
 
 /// The status of a defect that was caught on its way out.
@@ -368,6 +378,8 @@ pub fn normalised(status: Status, method: &str) -> Status {
         Code::DeadlineExceeded => of_fault("", &Fault::DeadlineExceeded),
         Code::Cancelled if message.contains("Timeout") => of_fault("", &Fault::DeadlineExceeded),
         Code::Cancelled => gone(),
+        // The connection broke in the middle of a request.
+        Code::Internal if message.contains("error reading a body from connection") => gone(),
         Code::Internal if is_decoding(&status) => {
             of_host(&HostFault::invalid("request", format!("the message does not decode: {message}")))
         }

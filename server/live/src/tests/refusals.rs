@@ -225,3 +225,14 @@ fn a_writer_that_does_not_let_go() {
     drop(writer);
     assert!(!world.patch(&content("/f", b"newer")).unwrap().replaced_open_file);
 }
+
+#[test]
+fn nothing_is_denied_in_a_root_that_is_gone() {
+    let world = World::new();
+    std::fs::create_dir(world.at("d")).unwrap();
+    std::fs::remove_dir_all(world.at("")).unwrap();
+    refused(world.patch(&content("/f", b"x")), "NotFound");
+    refused(world.write(&write_plan("/f"), b"x"), "NotFound");
+    refused(world.patch(&PatchPlan { create_parents: true, ..content("/d/f", b"x") }), "NotFound");
+    assert!(world.staged().is_empty(), "{:?}", world.staged());
+}

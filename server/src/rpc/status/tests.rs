@@ -197,6 +197,10 @@ fn every_fault_has_its_reason_and_keys() {
     let corrupt = Fault::Corrupt { path: a(), what: "inode 12".to_owned() };
     fault(corrupt, R::DiskCorrupt, &[("path", "/a"), ("what", "inode 12")]);
     fault(Fault::Overloaded { what: "threads" }, R::HostOverloaded, &[]);
+    for errno in [Errno::EMFILE, Errno::ENFILE] {
+        let path = TreePath::parse(b"/a").unwrap();
+        fault(Fault::Io { path, source: errno.into() }, R::HostOverloaded, &[]);
+    }
     fault(Fault::DeadlineExceeded, R::DeadlineExceeded, &[]);
     fault(Fault::Io { path: a(), source: io() }, R::IoError, &[("path", "/a")]);
     fault(Fault::Internal("on purpose"), R::Internal, &[]);
@@ -244,6 +248,7 @@ fn every_refusal_of_the_host_has_its_reason_and_keys() {
     host(HostFault::Record { workspace: workspace(), source: full }, R::DiskFull, &[("path", "state_dir")]);
     let other = io::Error::other("on purpose");
     host(HostFault::Record { workspace: workspace(), source: other }, R::IoError, &[("path", "state_dir")]);
+    host(HostFault::Record { workspace: workspace(), source: Errno::EMFILE.into() }, R::HostOverloaded, &[]);
     let other = io::Error::other("on purpose");
     host(HostFault::Hook { workspace: workspace(), source: other }, R::IoError, &[("path", "hooks")]);
     host(HostFault::QuiesceTimeout { workspace: workspace() }, R::DeadlineExceeded, &[]);
@@ -284,6 +289,8 @@ fn what_tonic_says_by_itself_is_put_into_our_words() {
     let feature = [("feature", "dormouse.files.v1.FilesService/Patch")];
     check(normalised(Status::new(Code::Unimplemented, ""), method), R::HostFeatureUnavailable, &feature);
     check(normalised(Status::new(Code::Internal, "h2 went away"), method), R::Internal, &[]);
+    let broken = "h2 protocol error: error reading a body from connection";
+    assert_eq!(normalised(Status::new(Code::Internal, broken), method).code(), Code::Cancelled);
     let ours = of_host(&HostFault::Draining);
     assert_eq!(normalised(ours.clone(), method).details(), ours.details());
     let health = Status::new(Code::NotFound, "unknown service");
