@@ -9,6 +9,7 @@ use crate::{
     call::{ANSWER_BYTES_MAX, Caller, Options, Run},
     error::Error,
     method::Method,
+    wake::{WakeError, Waker, Waking},
 };
 
 /// A client of `HostService`. Cheap to clone; clones share the connection.
@@ -150,4 +151,24 @@ impl WatchStream {
 
 fn service(channel: Channel) -> HostServiceClient<Channel> {
     HostServiceClient::new(channel).max_decoding_message_size(ANSWER_BYTES_MAX)
+}
+
+/// Wakes through the host itself: `HostService.ResumeWorkspace`, for a host with no control plane above it.
+#[derive(Debug, Clone)]
+pub struct HostWaker(HostClient);
+
+impl HostWaker {
+    /// A waker that asks this host.
+    pub fn new(host: HostClient) -> Self {
+        Self(host)
+    }
+}
+
+impl Waker for HostWaker {
+    fn wake<'a>(&'a self, workspace: &'a str) -> Waking<'a> {
+        Box::pin(async move {
+            let request = ResumeWorkspaceRequest { name: workspace.to_owned(), generation: 0 };
+            self.0.resume_workspace(request).await.map(drop).map_err(|error| WakeError(error.to_string()))
+        })
+    }
 }

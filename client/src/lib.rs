@@ -43,7 +43,7 @@ pub use files::{
     search::SearchStream,
     write::WriteSource,
 };
-pub use host::{HostClient, WatchStream};
+pub use host::{HostClient, HostWaker, WatchStream};
 pub use method::{Effect, Method};
 pub use tonic::Code;
-pub use wake::{HostWaker, WakeError, Waker, Waking};
+pub use wake::{WakeError, Waker, Waking};

@@ -4,10 +4,6 @@
 
 use std::{future::Future, pin::Pin};
 
-use dormouse_proto::host::v1::ResumeWorkspaceRequest;
-
-use crate::host::HostClient;
-
 /// Why a workspace could not be woken, for people.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
@@ -21,24 +17,4 @@ pub trait Waker: Send + Sync {
     /// Returns once the workspace runs or is about to: the call that needs it is then made again, and waits out the rest of
     /// a resume itself. Dropped when the call's deadline passes.
     fn wake<'a>(&'a self, workspace: &'a str) -> Waking<'a>;
-}
-
-/// Wakes through the host itself: `HostService.ResumeWorkspace`, for a host with no control plane above it.
-#[derive(Debug, Clone)]
-pub struct HostWaker(HostClient);
-
-impl HostWaker {
-    /// A waker that asks this host.
-    pub fn new(host: HostClient) -> Self {
-        Self(host)
-    }
-}
-
-impl Waker for HostWaker {
-    fn wake<'a>(&'a self, workspace: &'a str) -> Waking<'a> {
-        Box::pin(async move {
-            let request = ResumeWorkspaceRequest { name: workspace.to_owned(), generation: 0 };
-            self.0.resume_workspace(request).await.map(drop).map_err(|error| WakeError(error.to_string()))
-        })
-    }
 }

@@ -27,8 +27,8 @@ use dormouse_files::{
 use crate::{
     fail::Disk,
     journal::{Journal, RestartError},
+    limits::LiveLimits,
     record::{Answer, Done, Intent, Record},
-    workspace::LiveLimits,
 };
 
 /// Refusals that are remembered.

@@ -22,9 +22,9 @@ use rustix::{
 };
 
 use crate::{
+    error::OpenError,
     fail::Steps,
     tree::{Identity, STATE_NAME},
-    workspace::OpenError,
 };
 
 const LOCK_NAME: &str = "lock";

@@ -5,16 +5,14 @@ use std::{
     collections::VecDeque,
     io,
     os::fd::AsFd,
-    path::{Path, PathBuf},
+    path::Path,
     sync::{Arc, Mutex, PoisonError},
-    time::Duration,
 };
 
 use dormouse_files::{
     Fault,
     budget::Budget,
     change::{Key, MakeDirectoryPlan, MovePlan, PlaceDone, RemoveDone, RemovePlan, WritePlan},
-    limits::Limits,
     patch::{PatchDone, PatchPlan},
     path::TreePath,
 };
@@ -26,8 +24,10 @@ use rustix::{
 pub use crate::write::{StagedWrite, WriteBegin};
 use crate::{
     errno::fault,
+    error::OpenError,
     fail::{Rule, Steps},
     ledger::{Claim, Claimed, Ledger, Ticket},
+    limits::LiveLimits,
     lock::Locks,
     record::Answer,
     recover,
@@ -38,59 +38,6 @@ use crate::{
 
 /// Times that a change begins again because what it had read was changed under it, before it gives up as `BusyWriter`.
 pub(crate) const ATTEMPT_COUNT_MAX: u32 = 20;
-
-/// Bounds of a workspace's changes.
-#[derive(Debug, Clone)]
-pub struct LiveLimits {
-    /// Of the engines.
-    pub files: Limits,
-    /// A key is never forgotten sooner.
-    pub key_retention: Duration,
-    /// Nor kept longer.
-    pub key_retention_max: Duration,
-    /// Bytes of the journal.
-    pub journal_bytes_max: u64,
-}
-
-impl Default for LiveLimits {
-    fn default() -> Self {
-        Self {
-            files: Limits::default(),
-            key_retention: Duration::from_secs(15 * 60),
-            key_retention_max: Duration::from_secs(24 * 60 * 60),
-            journal_bytes_max: 64 << 20,
-        }
-    }
-}
-
-/// Why a directory cannot be a workspace.
-#[derive(Debug, thiserror::Error)]
-pub enum OpenError {
-    /// The root is missing, no directory, or not ours to open.
-    #[error("{} cannot be opened as a workspace's root", .root.display())]
-    Root {
-        /// As given.
-        root: PathBuf,
-        /// From the system.
-        #[source]
-        source: io::Error,
-    },
-    /// The kernel lacks a call that confinement needs.
-    #[error("this kernel has no {call}, without which paths cannot be confined")]
-    Kernel {
-        /// The system call.
-        call: &'static str,
-    },
-    /// The state directory or its journal cannot be used.
-    #[error("the state directory {} cannot be used", .path.display())]
-    State {
-        /// The place.
-        path: PathBuf,
-        /// From the system.
-        #[source]
-        source: io::Error,
-    },
-}
 
 /// A directory workspace that is open. Shared by all calls; every method blocks.
 pub struct Workspace {

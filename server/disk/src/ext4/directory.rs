@@ -13,7 +13,7 @@ use super::{
     Ext4,
     blocks::{Block, Role},
     checksum::crc32c,
-    fields::{le16, le32, u8_at},
+    fields::{entry_bytes, le16, le32, u8_at},
     htree::{self, Answer},
     inline,
     inode::{Inode, flag},
@@ -48,15 +48,6 @@ fn kind(code: u8) -> Option<FileType> {
         7 => FileType::Symlink,
         _ => return None,
     })
-}
-
-/// The length of an entry; a block of 64k holds entries longer than 16 bits say.
-pub(super) fn entry_bytes(length: u16, block_bytes: usize) -> usize {
-    match usize::from(length) {
-        0 | 65_535 if block_bytes >= 65_536 => block_bytes,
-        plain if block_bytes < 65_536 => plain,
-        long => long & 65_532 | (long & 3) << 16,
-    }
 }
 
 /// The entries of one block, or of inline content, the unused ones too (their inode is 0). Ends at the first fault.

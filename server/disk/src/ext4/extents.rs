@@ -15,7 +15,7 @@ use super::{
     checksum::crc32c,
     fields::{join, le16, le32},
     inode::Inode,
-    map::Run,
+    run::Run,
 };
 
 const DEPTH_MAX: u16 = 5;

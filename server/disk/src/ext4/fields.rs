@@ -36,6 +36,15 @@ pub(crate) fn join(low: u32, high: u32) -> u64 {
     u64::from(high) << 32 | u64::from(low)
 }
 
+/// The length of a directory's entry; a block of 64k holds entries longer than 16 bits say.
+pub(crate) fn entry_bytes(length: u16, block_bytes: usize) -> usize {
+    match usize::from(length) {
+        0 | 65_535 if block_bytes >= 65_536 => block_bytes,
+        plain if block_bytes < 65_536 => plain,
+        long => long & 65_532 | (long & 3) << 16,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

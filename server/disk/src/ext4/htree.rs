@@ -10,8 +10,7 @@ use dormouse_files::tree::TreeError;
 use super::{
     Ext4,
     blocks::Block,
-    directory::entry_bytes,
-    fields::{le16, le32, u8_at},
+    fields::{entry_bytes, le16, le32, u8_at},
     hash,
     inode::Inode,
     superblock::incompat,

@@ -4,7 +4,7 @@
 
 use dormouse_files::tree::TreeError;
 
-use super::{Ext4, fields::le32, inode::Inode, map::Run};
+use super::{Ext4, fields::le32, inode::Inode, run::Run};
 
 const DIRECT_COUNT: u64 = 12;
 

@@ -5,16 +5,8 @@ use dormouse_files::{meta::FileType, tree::TreeError};
 use super::{
     Ext4, extents, indirect, inline,
     inode::{Inode, flag},
+    run::Run,
 };
-
-/// A run of a file's blocks that lie together.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Run {
-    /// The first block's place; nothing where the blocks read as zeros: a hole, or space that was never written.
-    pub(crate) physical: Option<u64>,
-    /// Blocks from the one that was asked for; at least 1.
-    pub(crate) length: u64,
-}
 
 impl Ext4 {
     /// The run that begins at the file's block `logical`.

@@ -17,6 +17,7 @@ pub(crate) mod inline;
 pub(crate) mod inode;
 pub(crate) mod journal;
 pub(crate) mod map;
+pub(crate) mod run;
 pub(crate) mod superblock;
 pub(crate) mod tree;
 pub(crate) mod xattr;

@@ -14,7 +14,7 @@ use super::{
     super::{
         checksum::crc32c,
         fields::{join, le16, le32},
-        map::Run,
+        run::Run,
     },
     Journal, fault, unavailable,
 };
