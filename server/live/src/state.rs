@@ -177,7 +177,12 @@ impl State {
 }
 
 fn refused(path: PathBuf, errno: Errno) -> OpenError {
-    OpenError::State { path, source: io::Error::from(errno) }
+    let source = match errno {
+        // The lock is all that is ever waited for here, and it is not waited for.
+        Errno::AGAIN => io::Error::new(io::ErrorKind::ResourceBusy, "another workspace or agent has this directory"),
+        errno => errno.into(),
+    };
+    OpenError::State { path, source }
 }
 
 /// `<agent state>/live/<root's inode>-<its birth>`: unlike its path, these two stay with the workspace, and unlike its inode
