@@ -183,11 +183,9 @@ fn refused(path: PathBuf, errno: Errno) -> OpenError {
             "it must be a directory of mode 0700 that belongs to the agent's user; a directory named state beside a root \
              named root is taken for it",
         ),
-        Errno::AGAIN => io::Error::new(
-            io::ErrorKind::WouldBlock,
-            "another agent, or another workspace of this one, holds it; give each a state directory of its own",
-        ),
-        other => io::Error::from(other),
+        // The lock is all that is ever waited for here, and it is not waited for.
+        Errno::AGAIN => io::Error::new(io::ErrorKind::ResourceBusy, "another workspace or agent has this directory"),
+        errno => errno.into(),
     };
     OpenError::State { path, source }
 }

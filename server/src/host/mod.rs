@@ -146,7 +146,8 @@ impl Host {
             let directory = match host.open_directory(&record.spec) {
                 Ok(directory) => directory,
                 Err(error) => {
-                    tracing::error!(workspace = record.name, %error, "a workspace's directory cannot be opened");
+                    let error = register::error_text(&error);
+                    tracing::error!(workspace = record.name, error, "a workspace's directory cannot be opened");
                     None
                 }
             };

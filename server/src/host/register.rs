@@ -377,7 +377,7 @@ fn check_length(spec: &Spec) -> Result<(), HostFault> {
     Ok(())
 }
 
-fn error_text(error: &live::OpenError) -> String {
+pub(super) fn error_text(error: &live::OpenError) -> String {
     match std::error::Error::source(error) {
         Some(source) => format!("{error}: {source}"),
         None => error.to_string(),
@@ -476,6 +476,20 @@ mod tests {
         check(&host, "g", &tcp("127.0.0.1:20000"), Ok(()));
         let socket = GuestAddress::HybridVsock { socket: at("sockets/s"), port: 1 };
         check(&host, "g", &guest(socket), Err("workspace g is registered with another spec; release it first"));
+    }
+
+    #[test]
+    fn a_directory_that_another_workspace_has_is_refused_in_words() {
+        let directory = tempfile::tempdir().unwrap();
+        let host = host(directory.path());
+        let spec = Spec::Directory { root: directory.path().join("root") };
+        check(&host, "first", &spec, Ok(()));
+        match host.register("second", &spec, 0, State::Running) {
+            Err(HostFault::Invalid { message, .. }) => {
+                assert!(message.contains("another workspace or agent has this directory"), "{message}");
+            }
+            other => panic!("{other:?}"),
+        }
     }
 
     #[test]

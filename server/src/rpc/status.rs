@@ -271,7 +271,9 @@ pub fn of_fault(workspace: &str, fault: &Fault) -> Status {
         Fault::Overloaded { .. } => told(R::HostOverloaded),
         Fault::DeadlineExceeded => told(R::DeadlineExceeded),
         Fault::Gone => return gone(),
-        Fault::Io { source, .. } if is_short_of_descriptors(source) => told(R::HostOverloaded),
+        Fault::Io { source, .. } if is_short_of_descriptors(source) => {
+            return of_fault(workspace, &Fault::Overloaded { what: "open files" });
+        }
         Fault::Io { path, source } => Told::new(R::IoError, format!("{fault}: {source}")).path(path),
         Fault::Internal(_) => told(R::Internal),
     }
@@ -379,7 +381,7 @@ pub fn normalised(status: Status, method: &str) -> Status {
         Code::Cancelled if message.contains("Timeout") => of_fault("", &Fault::DeadlineExceeded),
         Code::Cancelled => gone(),
         // The connection broke in the middle of a request.
-        Code::Internal if message.contains("error reading a body from connection") => gone(),
+        Code::Internal | Code::Unknown if message.contains("error reading a body from connection") => gone(),
         Code::Internal if is_decoding(&status) => {
             of_host(&HostFault::invalid("request", format!("the message does not decode: {message}")))
         }
@@ -390,7 +392,7 @@ pub fn normalised(status: Status, method: &str) -> Status {
 /// Whether tonic could not make a request of the bytes that came (`Codec`, and the unary handler without a message).
 fn is_decoding(status: &Status) -> bool {
     let decoding = |text: &str| {
-        ["decode Protobuf", "Missing request message", "Unexpected EOF", "compressed flag", "invalid string value"]
+        ["decode Protobuf", "Missing request message", "Unexpected EOF", "compressed-flag", "invalid string value"]
             .iter()
             .any(|part| text.contains(part))
     };

@@ -290,7 +290,11 @@ fn what_tonic_says_by_itself_is_put_into_our_words() {
     check(normalised(Status::new(Code::Unimplemented, ""), method), R::HostFeatureUnavailable, &feature);
     check(normalised(Status::new(Code::Internal, "h2 went away"), method), R::Internal, &[]);
     let broken = "h2 protocol error: error reading a body from connection";
-    assert_eq!(normalised(Status::new(Code::Internal, broken), method).code(), Code::Cancelled);
+    for code in [Code::Internal, Code::Unknown] {
+        assert_eq!(normalised(Status::new(code, broken), method).code(), Code::Cancelled);
+    }
+    let text = "protocol error: received message with compressed-flag but no grpc-encoding was specified";
+    check(normalised(Status::new(Code::Internal, text), method), R::InvalidRequest, &[("field", "request")]);
     let ours = of_host(&HostFault::Draining);
     assert_eq!(normalised(ours.clone(), method).details(), ours.details());
     let health = Status::new(Code::NotFound, "unknown service");
