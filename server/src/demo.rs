@@ -65,9 +65,9 @@ impl Demo {
         format!(
             "Two workspaces are served: demo/awake, a directory, and demo/asleep, a suspended disk that nothing mounts.
 
-  export DORMOUSE_ENDPOINT=unix:{socket}
+  export DORMOUSE_ENDPOINT='unix:{socket}' DORMOUSE_HOST_ENDPOINT='unix:{host_socket}'
 
-  {dormouse} files read demo/awake /src/main.py
+  {dormouse} files read demo/asleep /src/main.py
   {dormouse} files search demo/asleep / TODO --include '*.py'
   {dormouse} files stat demo/asleep /README.md --revision --json
   {dormouse} files patch demo/awake /src/greeting.py --old Hello --new 'Good morning'
@@ -76,6 +76,7 @@ impl Demo {
 The same is served on tcp:{address}. Everything is gone again when this ends: press Ctrl-C.
 ",
             socket = self.directory.path().join("files.sock").display(),
+            host_socket = self.directory.path().join("host.sock").display(),
         )
     }
 
@@ -137,7 +138,7 @@ fn config(directory: &Path) -> io::Result<Config> {
 fn client() -> String {
     let beside = std::env::current_exe().ok().map(|path| path.with_file_name("dormouse")).filter(|path| path.is_file());
     match beside {
-        Some(path) => path.display().to_string(),
+        Some(path) => format!("'{}'", path.display()),
         None => "cargo run --release --bin dormouse --".to_owned(),
     }
 }

@@ -305,6 +305,7 @@ fn the_demonstration_can_be_typed() {
     std::thread::spawn(move || sender.send(demo.wait()));
     let status = receiver.recv_timeout(Duration::from_secs(30)).expect("it ends").expect("its exit is known");
     assert!(status.success(), "{status}");
-    let socket = script.split("unix:").nth(1).expect("a socket").trim();
+    let socket = script.split("unix:").nth(1).and_then(|rest| rest.split('\'').next()).expect("a socket");
+    assert!(socket.ends_with(".sock"), "{script}");
     assert!(!Path::new(socket).exists(), "everything is gone again");
 }

@@ -248,7 +248,8 @@ fn step_of_kind(error: &Error) -> Option<String> {
             format!("give more of the text around the one place{places}, or --replace-all")
         }
         Kind::WorkspaceNotRunning { .. } if error.wake_failure().is_none() => {
-            "dormouse workspaces resume WORKSPACE, or repeat with --wake host".into()
+            let workspace = error.metadata().get("workspace").map_or("WORKSPACE", String::as_str);
+            format!("dormouse workspaces resume {workspace}, or repeat with --wake host")
         }
         Kind::HostFeatureUnavailable { feature } => match feature.as_str() {
             "file_search" => "upgrade the host; until then run grep -rn in the workspace, or list and read".into(),

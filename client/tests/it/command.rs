@@ -124,7 +124,7 @@ async fn json_lines_end_with_the_totals() {
     let host = Host::new([hits(vec![found("/a", 1, "TODO"), found("/b", 2, "TODO")], SearchEnd::default())]).await;
     let run = run(&host, &["files", "search", "w:/p", "TODO", "--jsonl"]).await;
     let lines: Vec<Value> = run.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let kinds: Vec<_> = lines.iter().map(|line| line["type"].as_str().unwrap()).collect();
+    let kinds: Vec<_> = lines.iter().map(|line| line["record"].as_str().unwrap()).collect();
     assert_eq!(kinds, ["match", "match", "end"]);
     assert_eq!((&lines[1]["path"], &lines[2]["truncated"]), (&Value::from("/b"), &Value::from(false)));
 }

@@ -138,11 +138,11 @@ fn whole(matches: &[Match], end: &SearchEnd, object: Object) -> Value {
     json::search_end(object.with("matches", matches), end).into()
 }
 
-/// A line of `--jsonl`.
+/// A line of `--jsonl`: `record` says what it is, beside the object's own fields.
 pub(super) fn typed(kind: &str, value: Value) -> Value {
     let mut value = value;
     if let Value::Object(fields) = &mut value {
-        fields.insert("type".to_owned(), kind.into());
+        fields.insert("record".to_owned(), kind.into());
     }
     value
 }

@@ -11,12 +11,6 @@ use crate::cli::{
     fail::{Exit, Failure},
 };
 
-/// Resume a workspace
-///
-/// Suspend a workspace; from then on reads come from its disk
-///
-/// Forget a workspace; its files are left alone
-///
 /// Show one workspace: its state, generation and seal
 ///
 /// Prints name, state, generation and what is known of the disk.
@@ -27,7 +21,7 @@ pub struct GetArgs {
     workspace: String,
 }
 
-/// The files stay as they are.
+/// Forget a workspace; its files are left alone
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  dormouse workspaces release customer-42/main")]
 pub struct ReleaseArgs {
@@ -38,6 +32,8 @@ pub struct ReleaseArgs {
     at: i64,
 }
 
+/// Suspend a workspace; from then on reads come from its disk
+///
 /// For a host with no control plane above it: quiesce, pause and seal.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  dormouse workspaces suspend customer-42/main")]
@@ -52,6 +48,8 @@ pub struct SuspendArgs {
     at: i64,
 }
 
+/// Resume a workspace
+///
 /// For a host with no control plane above it: unseal, resume and open.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  dormouse workspaces resume customer-42/main")]
