@@ -51,6 +51,11 @@ pub(crate) struct Inner {
     changing: Result<Changing, Errno>,
 }
 
+/// Whether what the system says of the state directory leaves the files readable: it is full, or not ours to write.
+pub(crate) fn only_readable(errno: Errno) -> bool {
+    matches!(errno, Errno::ROFS | Errno::ACCESS | Errno::PERM | Errno::NOSPC | Errno::DQUOT)
+}
+
 /// What a workspace that can be changed has beside its tree.
 pub(crate) struct Changing {
     pub(crate) state: Arc<State>,
@@ -82,7 +87,8 @@ pub(crate) enum Recording {
 
 impl Workspace {
     /// Opens the directory `root`; `agent_state` is where the agent may keep what belongs to no workspace's file system.
-    /// What a crash left unfinished is brought to an end first.
+    /// What a crash left unfinished is brought to an end first. Where the state directory is full or not to be written, it
+    /// opens for reading, and each change is refused with that reason until it is opened again.
     ///
     /// # Errors
     /// See [`OpenError`].
@@ -137,8 +143,13 @@ impl Workspace {
         }
         let Found { state, hidden } = State::find(root, held.as_fd(), agent_state, steps)?;
         let tree = LiveTree::new(held, hidden);
-        let changing = Changing::open(&tree, state, &limits)
-            .map_err(|source| OpenError::State { path: root.to_owned(), source })?;
+        let changing = match Changing::open(&tree, state, &limits) {
+            Ok(changing) => changing,
+            Err(source) => match Errno::from_io_error(&source).filter(|errno| only_readable(*errno)) {
+                Some(errno) => Err(errno),
+                None => return Err(OpenError::State { path: root.to_owned(), source }),
+            },
+        };
         Ok(Self { inner: Arc::new(Inner { tree, limits, locks: Locks::default(), changing }) })
     }
 
