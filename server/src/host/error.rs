@@ -46,6 +46,14 @@ pub enum HostFault {
         /// The name.
         workspace: String,
     },
+    /// The directory that it is made of is not there, or cannot be opened.
+    #[error("the directory of workspace {workspace} is not served: {why}")]
+    DirectoryGone {
+        /// The name.
+        workspace: String,
+        /// What the system says, and what to do.
+        why: String,
+    },
     /// Its disk does not parse.
     #[error("the disk of workspace {workspace} is corrupt: {what}")]
     Corrupt {
