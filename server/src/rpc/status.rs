@@ -333,7 +333,7 @@ pub fn of_host(fault: &HostFault) -> Status {
         HostFault::DirectoryGone { workspace, .. } => told(R::IoError).with("path", "/").with("workspace", workspace),
         HostFault::GuestFailed { workspace, .. } => told(R::IoError).with("path", "/").with("workspace", workspace),
         HostFault::CredentialsRequired => told(R::CredentialsRequired),
-        HostFault::QuiesceTimeout { .. } => told(R::DeadlineExceeded),
+        HostFault::QuiesceTimeout { .. } | HostFault::CallerSilent { .. } => told(R::DeadlineExceeded),
         HostFault::Invalid { field, .. } => told(R::InvalidRequest).with("field", field).blame(field),
     }
     .status()
