@@ -25,7 +25,7 @@ use tonic::transport::server::Connected;
 /// What stands for every authority.
 const NAME: u8 = b'u';
 /// `PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n` (RFC 9113, section 3.4).
-const PREFACE_BYTES: usize = 24;
+pub(crate) const PREFACE_BYTES: usize = 24;
 /// Length, type, flags and stream (RFC 9113, section 4.1).
 const FRAME_HEADER_BYTES: usize = 9;
 const HEADERS: u8 = 1;

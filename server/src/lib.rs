@@ -6,6 +6,7 @@
 
 mod authority;
 pub mod config;
+mod connections;
 pub mod demo;
 pub mod flags;
 pub mod guest;

@@ -16,17 +16,14 @@ use tokio::{
     sync::watch,
     task::JoinSet,
 };
-use tokio_stream::{Stream, StreamExt, wrappers::UnixListenerStream};
-use tonic::{
-    server::NamedService,
-    service::Routes,
-    transport::server::{Connected, TcpIncoming},
-};
+use tokio_stream::{Stream, StreamExt};
+use tonic::{server::NamedService, service::Routes, transport::server::Connected};
 use tonic_health::{ServingStatus, server::HealthReporter};
 
 use crate::{
     authority::Named,
     config::{Address, Config, ConfigError, REQUEST_BYTES_MAX},
+    connections::{FILES_CONNECTIONS_MAX, HOST_CONNECTIONS_MAX, Incoming, Room},
     host::{
         Host,
         admit::Admission,
@@ -130,9 +127,13 @@ impl Server {
             socket_files: Vec::new(),
             drain: config.limits.drain,
         };
-        for (listeners, routes) in [(listeners, files), (host_listeners, control)] {
+        let sets = [
+            (listeners, files, Room::new(FILES_CONNECTIONS_MAX)),
+            (host_listeners, control, Room::new(HOST_CONNECTIONS_MAX)),
+        ];
+        for (listeners, routes, room) in sets {
             for listener in listeners {
-                server.serve(listener, routes.clone(), observe.clone(), closed.clone())?;
+                server.serve(listener, &room, routes.clone(), observe.clone(), closed.clone())?;
             }
         }
         Ok(server)
@@ -141,6 +142,7 @@ impl Server {
     fn serve(
         &mut self,
         listener: Listener,
+        room: &Room,
         routes: Routes,
         observe: ObserveLayer,
         closed: watch::Receiver<bool>,
@@ -149,13 +151,13 @@ impl Server {
         match listener {
             Listener::Tcp(listener, _) => {
                 let listener = tokio::net::TcpListener::from_std(listener).map_err(failed)?;
-                let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+                let incoming = Incoming::new(listener, room);
                 self.serving.spawn(serve(incoming, routes, observe, closed));
             }
             Listener::Unix(listener, file) => {
                 let listener = tokio::net::UnixListener::from_std(listener).map_err(failed)?;
                 self.socket_files.push(file);
-                let incoming = UnixListenerStream::new(listener).map(|taken| taken.map(Named::new));
+                let incoming = Incoming::new(listener, room).map(|taken| taken.map(Named::new));
                 self.serving.spawn(serve(incoming, routes, observe, closed));
             }
         }

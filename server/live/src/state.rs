@@ -25,6 +25,7 @@ use crate::{
     error::OpenError,
     fail::Steps,
     tree::{Identity, STATE_NAME},
+    workspace::only_readable,
 };
 
 const LOCK_NAME: &str = "lock";
@@ -100,9 +101,7 @@ impl State {
                 let hidden = Some(Identity::of(&stat));
                 Self::adopt(path, directory, steps).map(|state| Found { state, hidden })
             }
-            Err(errno @ (Errno::ROFS | Errno::ACCESS | Errno::PERM | Errno::NOSPC | Errno::DQUOT)) => {
-                Ok(Found { state: Err(errno), hidden: None })
-            }
+            Err(errno) if only_readable(errno) => Ok(Found { state: Err(errno), hidden: None }),
             Err(errno) => Err(refused(path, errno)),
         }
     }
@@ -122,7 +121,7 @@ impl State {
         };
         let (lock, is_root) = match adopt() {
             Ok(adopted) => adopted,
-            Err(Errno::ROFS) => return Ok(Err(Errno::ROFS)),
+            Err(errno @ (Errno::ROFS | Errno::NOSPC | Errno::DQUOT)) => return Ok(Err(errno)),
             Err(errno) => return Err(refused(path, errno)),
         };
         Ok(Ok(Self {

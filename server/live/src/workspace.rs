@@ -5,7 +5,7 @@ use std::{
     collections::VecDeque,
     io,
     os::fd::AsFd,
-    path::Path,
+    path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
 };
 
@@ -33,7 +33,7 @@ use crate::{
     recover,
     state::{Found, MaybeState, State},
     sweep::Sweeper,
-    tree::{LiveTree, open_beneath},
+    tree::{Identity, LiveTree, open_beneath},
 };
 
 /// Times that a change begins again because what it had read was changed under it, before it gives up as `BusyWriter`.
@@ -49,6 +49,14 @@ pub(crate) struct Inner {
     pub(crate) limits: LiveLimits,
     pub(crate) locks: Locks,
     changing: Result<Changing, Errno>,
+    /// Where the root was when it was opened, and what it was.
+    root_path: PathBuf,
+    root: Identity,
+}
+
+/// Whether what the system says of the state directory leaves the files readable: it is full, or not ours to write.
+pub(crate) fn only_readable(errno: Errno) -> bool {
+    matches!(errno, Errno::ROFS | Errno::ACCESS | Errno::PERM | Errno::NOSPC | Errno::DQUOT)
 }
 
 /// What a workspace that can be changed has beside its tree.
@@ -82,7 +90,8 @@ pub(crate) enum Recording {
 
 impl Workspace {
     /// Opens the directory `root`; `agent_state` is where the agent may keep what belongs to no workspace's file system.
-    /// What a crash left unfinished is brought to an end first.
+    /// What a crash left unfinished is brought to an end first. Where the state directory is full or not to be written, it
+    /// opens for reading, and each change is refused with that reason until it is opened again.
     ///
     /// # Errors
     /// See [`OpenError`].
@@ -135,16 +144,32 @@ impl Workspace {
             Err(Errno::NOSYS | Errno::PERM) => return Err(OpenError::Kernel { call: "openat2" }),
             Err(errno) => return Err(OpenError::Root { root: root.to_owned(), source: errno.into() }),
         }
+        let root_identity = fs::fstat(&held)
+            .map(|stat| Identity::of(&stat))
+            .map_err(|errno| OpenError::Root { root: root.to_owned(), source: errno.into() })?;
         let Found { state, hidden } = State::find(root, held.as_fd(), agent_state, steps)?;
         let tree = LiveTree::new(held, hidden);
-        let changing = Changing::open(&tree, state, &limits)
-            .map_err(|source| OpenError::State { path: root.to_owned(), source })?;
-        Ok(Self { inner: Arc::new(Inner { tree, limits, locks: Locks::default(), changing }) })
+        let changing = match Changing::open(&tree, state, &limits) {
+            Ok(changing) => changing,
+            Err(source) => match Errno::from_io_error(&source).filter(|errno| only_readable(*errno)) {
+                Some(errno) => Err(errno),
+                None => return Err(OpenError::State { path: root.to_owned(), source }),
+            },
+        };
+        let locks = Locks::default();
+        let inner = Inner { tree, limits, locks, changing, root_path: root.to_owned(), root: root_identity };
+        Ok(Self { inner: Arc::new(inner) })
     }
 
     /// Its files, for reading.
     pub fn tree(&self) -> &LiveTree {
         &self.inner.tree
+    }
+
+    /// Whether it is still what its path leads to, and can be changed. Where not, opening it again may help.
+    pub fn is_sound(&self) -> bool {
+        let is_changeable = |changing: &Changing| !changing.state.has_failed() && !changing.ledger.is_broken();
+        self.inner.in_place().is_ok() && self.inner.changing.as_ref().is_ok_and(is_changeable)
     }
 
     /// Replaces text in a file, or its whole content.
@@ -241,6 +266,21 @@ impl Drop for Changing {
 }
 
 impl Inner {
+    /// Refuses where the root's path leads to another directory than the one that is held, or to none: what is changed there
+    /// would be durable in a directory that nobody looks at any more.
+    pub(crate) fn in_place(&self) -> io::Result<()> {
+        match fs::stat(&self.root_path) {
+            Ok(stat) if Identity::of(&stat) == self.root => Ok(()),
+            Ok(_) => Err(io::Error::other(
+                "another directory is at the workspace's path than when it was opened; nothing was done, suspend and \
+                 resume the workspace to open that one",
+            )),
+            Err(errno) => Err(io::Error::other(format!(
+                "the workspace's directory is not at its path any more ({errno}); nothing was done, put it back"
+            ))),
+        }
+    }
+
     /// What is needed for a change of `path`.
     pub(crate) fn changing(&self, path: &TreePath) -> Result<&Changing, Fault> {
         let changing = self.changing.as_ref().map_err(|errno| fault(path, *errno))?;
@@ -263,6 +303,7 @@ impl Inner {
         check_path: impl FnOnce() -> Result<(), Fault>,
         change: impl FnOnce(&Changing, &mut Claim<'_>) -> Result<Finished, Fault>,
     ) -> Result<(Answer, bool), Fault> {
+        self.in_place().map_err(|source| Fault::Io { path: path.clone(), source })?;
         let changing = match self.changing(path) {
             Ok(changing) => changing,
             // What is wrong with the path is said first.

@@ -52,6 +52,7 @@ impl Inner {
     /// The key is only looked at here and claimed in [`StagedWrite::finish`], so that nobody waits for a stream.
     pub(crate) fn write(inner: &Arc<Self>, plan: &WritePlan) -> Result<WriteBegin, Fault> {
         let path = &plan.path;
+        inner.in_place().map_err(|source| Fault::Io { path: path.clone(), source })?;
         let known = match inner.changing(path) {
             Ok(changing) => changing.ledger.peek(&plan.key),
             Err(_) => Ok(None),

@@ -11,11 +11,11 @@ use tokio::{
     sync::watch,
     task::JoinSet,
 };
-use tokio_stream::{Stream, wrappers::UnixListenerStream};
-use tonic::{service::Routes, transport::server::TcpIncoming};
+use tonic::service::Routes;
 
 use crate::{
     config::Address,
+    connections::{Accept, FILES_CONNECTIONS_MAX, Incoming, Room},
     guest::GuestAddress,
     listen::{self as sockets, ListenError, Listener, SocketFile},
     rpc::observe::ObserveLayer,
@@ -44,25 +44,26 @@ pub(super) fn serve(
     serving: &mut JoinSet<Result<(), tonic::transport::Error>>,
 ) -> Result<Bound, ListenError> {
     let failed = |source| ListenError::Io { address: address.to_string(), source };
+    let room = Room::new(FILES_CONNECTIONS_MAX);
     let known = match address {
         GuestAddress::Unix(path) => Address::Unix(path.clone()),
         GuestAddress::Tcp(tcp) => Address::Tcp(*tcp),
         GuestAddress::Vsock(port) => {
             let listener = bind_vsock(*port).map_err(failed)?;
-            serving.spawn(serve_incoming(host_only(listener), routes, observe, closed));
+            serving.spawn(serve_incoming(Incoming::new(HostOnly(listener), &room), routes, observe, closed));
             return Ok(Bound { address: address.clone(), socket_file: None });
         }
     };
     match sockets::bind(&known)? {
         Listener::Tcp(listener, bound) => {
             let listener = TcpListener::from_std(listener).map_err(failed)?;
-            let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+            let incoming = Incoming::new(listener, &room);
             serving.spawn(serve_incoming(incoming, routes, observe, closed));
             Ok(Bound { address: GuestAddress::Tcp(bound), socket_file: None })
         }
         Listener::Unix(listener, file) => {
             let listener = UnixListener::from_std(listener).map_err(failed)?;
-            serving.spawn(serve_incoming(UnixListenerStream::new(listener), routes, observe, closed));
+            serving.spawn(serve_incoming(Incoming::new(listener, &room), routes, observe, closed));
             Ok(Bound { address: address.clone(), socket_file: Some(file) })
         }
     }
@@ -78,26 +79,18 @@ fn bind_vsock(port: u32) -> io::Result<UnixStream> {
 }
 
 /// The connections of the host; any other peer, such as a process of this machine by the loopback cid, is hung up on.
-fn host_only(listener: UnixStream) -> impl Stream<Item = io::Result<UnixStream>> {
-    let (sender, receiver) = tokio::sync::mpsc::channel(1);
-    // Ends with the server, which drops the receiver.
-    tokio::spawn(async move {
+struct HostOnly(UnixStream);
+
+impl Accept for HostOnly {
+    type Connection = UnixStream;
+
+    async fn accept(&self) -> io::Result<UnixStream> {
         loop {
-            let taken = tokio::select! {
-                taken = accept(&listener) => taken,
-                () = sender.closed() => return,
-            };
-            let stream = match taken {
-                Ok(Some(stream)) => Ok(stream),
-                Ok(None) => continue,
-                Err(error) => Err(error),
-            };
-            if sender.send(stream).await.is_err() {
-                return;
+            if let Some(stream) = accept(&self.0).await? {
+                return Ok(stream);
             }
         }
-    });
-    tokio_stream::wrappers::ReceiverStream::new(receiver)
+    }
 }
 
 async fn accept(listener: &UnixStream) -> io::Result<Option<UnixStream>> {

@@ -1,7 +1,7 @@
 //! Why the host refuses: which workspace, which state, which generation. Each variant is one `ErrorReason` of
 //! files.proto; only `rpc/status.rs` turns one into a status.
 
-use std::io;
+use std::{io, time::Duration};
 
 use dormouse_files::Fault;
 
@@ -45,6 +45,14 @@ pub enum HostFault {
     OfflineChanged {
         /// The name.
         workspace: String,
+    },
+    /// The directory that it is made of is not there, or cannot be opened.
+    #[error("the directory of workspace {workspace} is not served: {why}")]
+    DirectoryGone {
+        /// The name.
+        workspace: String,
+        /// What the system says, and what to do.
+        why: String,
     },
     /// Its disk does not parse.
     #[error("the disk of workspace {workspace} is corrupt: {what}")]
@@ -144,6 +152,12 @@ pub enum HostFault {
     /// The caller did not show the token that this agent was given.
     #[error("the call carries no token, or another one; the guest_token of the workspace's spec is sent")]
     CredentialsRequired,
+    /// A stream of a caller's stood still for too long.
+    #[error("no message came for {} s; nothing was written, send it again without such a pause", .idle.as_secs())]
+    CallerSilent {
+        /// The bound.
+        idle: Duration,
+    },
     /// Changes under way did not end in time.
     #[error("workspace {workspace} did not come to rest in time; it is running again")]
     QuiesceTimeout {

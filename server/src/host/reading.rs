@@ -341,8 +341,8 @@ pub enum Walk {
 }
 
 fn open_directory_of(held: &Held, workspace: &Arc<Workspace>) -> Result<Arc<live::Workspace>, HostFault> {
-    held.directory.clone().ok_or_else(|| HostFault::Record {
+    held.directory.clone().ok_or_else(|| HostFault::DirectoryGone {
         workspace: workspace.name().to_owned(),
-        source: std::io::Error::other("its directory could not be opened when the agent began"),
+        why: "it could not be opened when it was last tried; the log says why, and a resume tries again".to_owned(),
     })
 }

@@ -12,6 +12,7 @@ use crate::host::{
     error::HostFault,
     hooks,
     lease::Lease,
+    register,
     relay::{
         Link,
         machine::{Frozen, GuestFault},
@@ -61,7 +62,8 @@ impl Host {
     /// Does a transition, or answers its replay. Blocks.
     ///
     /// # Errors
-    /// `NotFound`, `StaleGeneration`, `WrongState`, `NotQuiesced`, `QuiesceTimeout`, `FeatureUnavailable` where a guest
+    /// `NotFound`, `StaleGeneration`, `WrongState`, `NotQuiesced`, `QuiesceTimeout`, `DirectoryGone` where a directory
+    /// cannot be opened again, `FeatureUnavailable` where a guest
     /// would be needed, `Record` where the record cannot be kept.
     pub fn transition(&self, name: &str, asked: &Asked) -> Result<View, HostFault> {
         let workspace = self.find(name)?;
@@ -361,7 +363,29 @@ impl Step<'_> {
             self.workspace.held().link = Some(link);
             return Ok(());
         }
+        self.reopen(&record)?;
         self.publish(record, State::Running, Done::Yes)
+    }
+
+    /// Opens a directory anew where it could not be opened before, where another one is at its path by now, or where it
+    /// could not be changed any more.
+    fn reopen(&self, record: &Record) -> Result<(), HostFault> {
+        let Spec::Directory { .. } = record.spec else { return Ok(()) };
+        let known = self.workspace.held().directory.clone();
+        if known.as_ref().is_some_and(|directory| directory.is_sound()) {
+            return Ok(());
+        }
+        // The old one goes first: both may have the same state directory, which is locked. Nobody holds it but the calls
+        // that are under way; where one of them still does, the next attempt finds it gone.
+        self.workspace.held().directory = None;
+        drop(known);
+        let opened = self.host.open_directory(&record.spec).map_err(|error| {
+            let why = format!("{}; put it right, then call again", register::error_text(&error));
+            tracing::error!(workspace = self.workspace.name(), why, "a workspace's directory cannot be opened");
+            HostFault::DirectoryGone { workspace: self.workspace.name().to_owned(), why }
+        })?;
+        self.workspace.held().directory = opened;
+        Ok(())
     }
 
     fn hook(&self, argv: &[String]) -> Result<(), HostFault> {

@@ -330,9 +330,10 @@ pub fn of_host(fault: &HostFault) -> Status {
             Told::new(reason, format!("{fault}: {source}")).with("path", "state_dir")
         }
         HostFault::Hook { source, .. } => Told::new(R::IoError, format!("{fault}: {source}")).with("path", "hooks"),
+        HostFault::DirectoryGone { workspace, .. } => told(R::IoError).with("path", "/").with("workspace", workspace),
         HostFault::GuestFailed { workspace, .. } => told(R::IoError).with("path", "/").with("workspace", workspace),
         HostFault::CredentialsRequired => told(R::CredentialsRequired),
-        HostFault::QuiesceTimeout { .. } => told(R::DeadlineExceeded),
+        HostFault::QuiesceTimeout { .. } | HostFault::CallerSilent { .. } => told(R::DeadlineExceeded),
         HostFault::Invalid { field, .. } => told(R::InvalidRequest).with("field", field).blame(field),
     }
     .status()

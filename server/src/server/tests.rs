@@ -761,3 +761,24 @@ async fn a_suspend_whose_hook_failed_is_carried_on_by_its_replay() {
     assert_eq!(again, done);
     world.end().await;
 }
+
+#[tokio::test]
+async fn a_root_that_was_replaced_is_refused_and_then_opened_by_a_resume() {
+    let mut world = World::new(|_| ()).await;
+    let (root, old) = (world.directory.path().join("tree"), world.directory.path().join("old"));
+    fs::rename(&root, &old).unwrap();
+    fs::create_dir(&root).unwrap();
+    check(world.files.patch(content("/n", "x", "k1")).await, Code::Internal, "IO_ERROR");
+    world.suspend().await;
+    fs::remove_dir(&root).unwrap();
+    let request = host::ResumeWorkspaceRequest { name: "w".to_owned(), ..Default::default() };
+    check(world.host.resume_workspace(request).await, Code::Internal, "IO_ERROR");
+    fs::create_dir(&root).unwrap();
+    fs::write(root.join("here"), "new").unwrap();
+    assert_eq!(world.resume().await.state(), host::WorkspaceState::Running);
+    assert_eq!(world.read(read("/here")).await.unwrap().1, b"new");
+    world.files.patch(content("/n", "x", "k2")).await.unwrap();
+    assert_eq!(fs::read(root.join("n")).unwrap(), b"x");
+    assert!(!old.join("n").exists());
+    world.end().await;
+}

@@ -10,7 +10,7 @@ use std::{
     },
 };
 
-use dormouse_files::revision::Revision;
+use dormouse_files::{revision::Revision, tree::Tree};
 
 use super::*;
 use crate::fail::Steps;
@@ -48,6 +48,27 @@ fn small_world() -> Option<(Mounted, tempfile::TempDir, World)> {
     let mounted = Mounted::new(&["-t", "tmpfs", "-o", "size=4m", "none"], place.path());
     let world = World::in_directory(tempfile::tempdir_in(place.path()).unwrap());
     Some((mounted, place, world))
+}
+
+#[test]
+fn a_disk_that_was_full_at_the_start() {
+    let Some((_mounted, place, mut world)) = small_world() else { return };
+    world.put("f", "a");
+    world.close();
+    for name in ["lock", "journal.0", "journal.1"] {
+        std::fs::remove_file(world.place.path().join("state").join(name)).unwrap();
+    }
+    let full = std::fs::write(place.path().join("filling"), vec![0; 8 << 20]).unwrap_err();
+    assert_eq!(full.kind(), std::io::ErrorKind::StorageFull);
+    world.open();
+    let tree = world.workspace().tree();
+    assert_eq!(tree.stat(&tree.root().unwrap(), b"f").unwrap().size_bytes, 1);
+    refused(world.patch(&content("/f", b"b")), "DiskFull");
+    refused(world.write(&write_plan("/f"), b"b"), "DiskFull");
+    std::fs::remove_file(place.path().join("filling")).unwrap();
+    world.open();
+    world.patch(&content("/f", b"b")).unwrap();
+    assert_eq!(world.text("/f"), "b");
 }
 
 #[test]

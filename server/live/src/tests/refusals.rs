@@ -227,12 +227,34 @@ fn a_writer_that_does_not_let_go() {
 }
 
 #[test]
-fn nothing_is_denied_in_a_root_that_is_gone() {
+fn a_root_that_is_gone_is_said_to_be() {
     let world = World::new();
     std::fs::create_dir(world.at("d")).unwrap();
     std::fs::remove_dir_all(world.at("")).unwrap();
-    refused(world.patch(&content("/f", b"x")), "NotFound");
-    refused(world.write(&write_plan("/f"), b"x"), "NotFound");
-    refused(world.patch(&PatchPlan { create_parents: true, ..content("/d/f", b"x") }), "NotFound");
+    refused(world.patch(&content("/f", b"x")), "Io");
+    refused(world.write(&write_plan("/f"), b"x"), "Io");
+    refused(world.patch(&PatchPlan { create_parents: true, ..content("/d/f", b"x") }), "Io");
     assert!(world.staged().is_empty(), "{:?}", world.staged());
+}
+
+#[test]
+fn a_root_that_was_replaced_is_changed_no_more() {
+    let mut world = World::new();
+    world.put("f", "a");
+    let WriteBegin::Staged(staged) = world.workspace().write(&write_plan("/f")).unwrap() else { panic!("a new key") };
+    assert!(world.workspace().is_sound());
+    let old = world.place.path().join("old");
+    std::fs::rename(world.root(), &old).unwrap();
+    refused(world.patch(&content("/f", b"b")), "Io");
+    std::fs::create_dir(world.root()).unwrap();
+    assert!(!world.workspace().is_sound());
+    refused(world.patch(&content("/f", b"b")), "Io");
+    refused(world.write(&write_plan("/f"), b"b"), "Io");
+    refused(staged.finish(0, None, &Unbounded), "Io");
+    refused(world.workspace().make_directory(&directory_plan("/d")), "Io");
+    assert_eq!(std::fs::read_dir(&old).unwrap().count(), 1);
+    assert_eq!(std::fs::read_to_string(old.join("f")).unwrap(), "a");
+    world.open();
+    world.patch(&content("/f", b"b")).unwrap();
+    assert_eq!(world.text("/f"), "b");
 }

@@ -1,6 +1,8 @@
 //! Write: a file of any size, its content arriving piece by piece. Until it is finished nothing of it is visible; from
 //! then on it runs to its end, whether or not its caller waits.
 
+use std::time::Duration;
+
 use dormouse_files::{
     Fault,
     change::{WriteDone, WritePlan},
@@ -28,6 +30,10 @@ use crate::{
         status,
     },
 };
+
+/// Longest time between two whole messages of a caller, and before the first: a Write holds a call's room, a staged file
+/// and Quiesce. A caller on a slow line sends smaller messages.
+const IDLE_TIME_MAX: Duration = Duration::from_secs(30);
 
 fn decode(mut start: v1::WriteStart) -> Result<WritePlan, Fault> {
     fields::workspace(&start.workspace)?;
@@ -194,9 +200,9 @@ struct Staged {
     room: Room,
 }
 
-/// The next message of a caller; nothing at the end of its stream.
+/// The next message of a caller; nothing at the end of its stream, and DEADLINE_EXCEEDED where none comes in time.
 pub(crate) async fn next(messages: &mut Streaming<v1::WriteRequest>) -> Result<Option<Message>, Status> {
-    match messages.message().await {
+    match spoken(messages.message(), IDLE_TIME_MAX).await? {
         Ok(None) => Ok(None),
         Ok(Some(v1::WriteRequest { message: Some(message) })) => Ok(Some(message)),
         Ok(Some(v1::WriteRequest { message: None })) => {
@@ -208,9 +214,22 @@ pub(crate) async fn next(messages: &mut Streaming<v1::WriteRequest>) -> Result<O
     }
 }
 
+/// What a caller says, where that comes in time.
+async fn spoken<T>(arrives: impl Future<Output = T>, idle: Duration) -> Result<T, Status> {
+    tokio::time::timeout(idle, arrives).await.map_err(|_| status::of_host(&HostFault::CallerSilent { idle }))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn a_silent_caller_is_waited_for_only_so_long() {
+        let idle = Duration::from_millis(20);
+        assert_eq!(spoken(std::future::ready(7), idle).await.unwrap(), 7);
+        let status = spoken(std::future::pending::<()>(), idle).await.unwrap_err();
+        assert_eq!(status.code(), Code::DeadlineExceeded, "{status:?}");
+    }
 
     fn start() -> v1::WriteStart {
         v1::WriteStart {
