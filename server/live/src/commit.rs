@@ -30,6 +30,7 @@ use rustix::{
 };
 
 use crate::{
+    displaced::Settled,
     errno::fault,
     fail::Rule,
     locate::Place,
@@ -99,6 +100,8 @@ pub(crate) enum Outcome {
         open_writer: bool,
         /// It was an exchange or an exclusive rename, which a recovery can tell from what never happened.
         exact: bool,
+        /// How the displaced file was then, where it is still there.
+        displaced: Option<Settled>,
     },
     /// The name is not what it was; nothing was changed.
     Changed,
@@ -221,9 +224,11 @@ pub(crate) fn replace(
             flush(state, place, path)?;
             state.steps.pass("P6")?;
             // Whoever had looked the name up before the exchange and opens it for writing only now comes to the displaced
-            // file. While the lease is held it waits there, and is seen.
+            // file. While the lease is held it waits there, and is seen. Who comes later still is seen by what it changes
+            // of what is noted here.
+            let displaced = fs::fstat(&base.file).ok().as_ref().map(Settled::of);
             if is_base() {
-                return Ok(Outcome::InPlace { open_writer, exact: true });
+                return Ok(Outcome::InPlace { open_writer, exact: true, displaced });
             }
         }
         roll_back(state, place, path, stage, staged)?;
@@ -282,7 +287,7 @@ fn replace_by_rename(
     state.steps.pass("P4 exchanged")?;
     flush(state, place, path)?;
     state.steps.pass("P6")?;
-    Ok(Outcome::InPlace { open_writer, exact: false })
+    Ok(Outcome::InPlace { open_writer, exact: false, displaced: None })
 }
 
 /// Renames what is staged to a name that is free, and does nothing where it is not.
@@ -295,7 +300,7 @@ pub(crate) fn create(
 ) -> Result<Outcome, Fault> {
     state.steps.pass("P4")?;
     let name = place.changed_name();
-    let in_place = |exact| Ok(Outcome::InPlace { open_writer: false, exact });
+    let in_place = |exact| Ok(Outcome::InPlace { open_writer: false, exact, displaced: None });
     let outcome = match fs::renameat_with(state, stage, &place.parent, name, RenameFlags::NOREPLACE) {
         Ok(()) => in_place(true),
         Err(Errno::EXIST) => return Ok(Outcome::Changed),

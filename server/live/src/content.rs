@@ -15,6 +15,7 @@ use rustix::fs;
 use crate::{
     attributes,
     commit::{self, Base, Outcome, Stamp, Writers, identity_at, revision_of},
+    displaced::{Displaced, Watched},
     errno::{fault, io_fault},
     fail::Rule,
     ledger::{Claim, now},
@@ -41,8 +42,8 @@ pub(crate) enum Put {
         meta: Meta,
         open_writer: bool,
         record: Recording,
-        /// What was there, by its name in the state directory.
-        displaced: Option<String>,
+        /// What was there.
+        displaced: Option<Displaced>,
     },
     /// What is there is not what it was: read it again. The staged file, where it is still ours.
     Changed(Option<Staged>),
@@ -180,8 +181,8 @@ impl Changing {
             Some(base) => commit::replace(&self.state, place, path, &stage, identity, base, writers),
             None => commit::create(&self.state, place, path, &stage, !place.missing.is_empty()),
         };
-        let (open_writer, exact) = match outcome {
-            Ok(Outcome::InPlace { open_writer, exact }) => (open_writer, exact),
+        let (open_writer, exact, settled) = match outcome {
+            Ok(Outcome::InPlace { open_writer, exact, displaced }) => (open_writer, exact, displaced),
             Ok(other) => {
                 let staged = self.abort(claim, path, staged)?;
                 if other == Outcome::Busy {
@@ -200,10 +201,15 @@ impl Changing {
             }
         };
         // What has the staging name now is not ours to delete before `done` is durable.
-        let (file, displaced) = staged.give_up();
+        let (file, name) = staged.give_up();
         let meta = meta_now(&file, path).map_err(|_| self.outcome_unknown(path))?;
         let record = if exact { Recording::Lazy } else { Recording::AtOnce };
-        Ok(Put::Done { meta, open_writer, record, displaced: base.is_some().then_some(displaced) })
+        let displaced = base.map(|base| {
+            let revision = base.revision;
+            let watched = settled.map(|settled| Watched { path: path.clone(), settled, revision });
+            Displaced { name, watched }
+        });
+        Ok(Put::Done { meta, open_writer, record, displaced })
     }
 
     /// P3. Where the journal fails, what was staged stays for the recovery to judge: the intent may be durable.

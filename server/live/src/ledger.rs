@@ -29,6 +29,7 @@ use crate::{
     journal::{Journal, RestartError},
     limits::LiveLimits,
     record::{Answer, Done, Intent, Record},
+    workspace::Stats,
 };
 
 /// Refusals that are remembered.
@@ -62,8 +63,7 @@ struct Inner {
     flushed: u64,
     flushing: bool,
     broken: bool,
-    #[cfg(test)]
-    flush_count: u64,
+    stats: Stats,
 }
 
 enum Slot {
@@ -150,8 +150,7 @@ impl Ledger {
                 flushed: 0,
                 flushing: false,
                 broken: false,
-                #[cfg(test)]
-                flush_count: 0,
+                stats: Stats::default(),
             }),
             turned: Condvar::new(),
             disk: disk.clone(),
@@ -233,10 +232,7 @@ impl Ledger {
             let result = self.disk.check().map_err(io::Error::from).and_then(|()| file.sync_data());
             inner = self.lock();
             inner.flushing = false;
-            #[cfg(test)]
-            {
-                inner.flush_count += 1;
-            }
+            inner.stats.journal_flushes += 1;
             match result {
                 Ok(()) => inner.flushed = inner.flushed.max(upto),
                 // The kernel may have dropped what it could not write: a second flush would lie (fsync(2)).
@@ -250,6 +246,11 @@ impl Ledger {
     /// Whether its disk has failed: what was appended may be durable or not, and nobody can find out but a recovery.
     pub(crate) fn is_broken(&self) -> bool {
         self.lock().broken
+    }
+
+    /// What it has counted.
+    pub(crate) fn stats(&self) -> Stats {
+        self.lock().stats
     }
 
     /// Everything up to here is durable.
@@ -371,6 +372,7 @@ impl Claim<'_> {
             self.ledger.make_room(&mut inner, space.saturating_mul(2).saturating_add(END_BYTES), path)?;
             let ticket = inner.append(&bytes).map_err(|source| Fault::Io { path: path.clone(), source })?;
             inner.reserved_bytes += space + END_BYTES;
+            inner.stats.intents += 1;
             inner.open.insert(self.key.text().to_owned(), bytes);
             ticket
         };

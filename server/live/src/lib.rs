@@ -13,6 +13,7 @@
 mod attributes;
 mod commit;
 mod content;
+mod displaced;
 mod errno;
 mod error;
 pub mod fail;
@@ -29,6 +30,7 @@ mod remove;
 mod rename;
 mod stage;
 mod state;
+mod subject;
 mod sweep;
 #[cfg(test)]
 mod tests;
@@ -36,8 +38,9 @@ pub mod tree;
 pub mod workspace;
 mod write;
 
+pub use displaced::{LateWrite, LateWriteListener};
 pub use error::OpenError;
 pub use limits::LiveLimits;
 pub use tree::{LiveDirectory, LiveFile, LiveTree};
-pub use workspace::Workspace;
+pub use workspace::{Stats, Workspace};
 pub use write::{StagedWrite, WriteBegin};

@@ -15,6 +15,17 @@ pub struct LiveLimits {
     pub key_retention_max: Duration,
     /// Bytes of the journal.
     pub journal_bytes_max: u64,
+    /// How long a displaced file stays after its change is durable: who looked its name up before that and writes to it
+    /// only now is noticed.
+    pub lingering: Duration,
+    /// Displaced files that stay so; beyond that the oldest go sooner.
+    pub lingering_count_max: usize,
+    /// Their bytes, too.
+    pub lingering_bytes_max: u64,
+    /// Displaced files that are kept because somebody wrote to them late; beyond that the oldest go.
+    pub kept_count_max: usize,
+    /// Their bytes, too.
+    pub kept_bytes_max: u64,
 }
 
 impl Default for LiveLimits {
@@ -24,6 +35,11 @@ impl Default for LiveLimits {
             key_retention: Duration::from_secs(15 * 60),
             key_retention_max: Duration::from_secs(24 * 60 * 60),
             journal_bytes_max: 64 << 20,
+            lingering: Duration::from_secs(1),
+            lingering_count_max: 4096,
+            lingering_bytes_max: 32 << 20,
+            kept_count_max: 64,
+            kept_bytes_max: 256 << 20,
         }
     }
 }

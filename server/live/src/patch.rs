@@ -15,6 +15,7 @@ use rustix::fs::{self, Access, AtFlags};
 use crate::{
     commit::{Base, Known, Writers},
     content::{Existing, Put, dress, entry, meta_now},
+    displaced::Haste,
     errno::{fault, io_fault},
     ledger::Claim,
     locate::{Parents, Place, locate},
@@ -145,9 +146,12 @@ impl Inner {
             if outlook.is_unchanged() {
                 return unchanged(&outlook, plan);
             }
-            match replace(changing, claim, plan, &mut outlook)? {
-                Some(finished) => return Ok(finished),
-                None => continue,
+            match replace(changing, claim, plan, &mut outlook) {
+                Ok(Some(finished)) => return Ok(finished),
+                Ok(None) => {}
+                // Displaced files that only linger are no reason to refuse.
+                Err(Fault::DiskFull { .. }) if changing.tidy(Haste::Now) => {}
+                Err(fault) => return Err(fault),
             }
         }
         Err(Fault::BusyWriter { path: plan.path.clone() })

@@ -25,24 +25,36 @@ use rustix::{
 
 use crate::{
     commit::{identity_at, revision_of},
+    displaced,
     record::{Action, Answer, Intent},
     state::State,
     tree::{LiveDirectory, LiveTree, meta_of},
 };
 
-/// All staged and displaced files that an earlier run has left; new names begin after them.
-pub(crate) fn stages(state: &Arc<State>) -> io::Result<Vec<String>> {
-    let mut names = Vec::new();
+/// What an earlier run has left in the state directory.
+#[derive(Default)]
+pub(crate) struct Left {
+    /// Staged and displaced files; new names begin after them.
+    pub(crate) stages: Vec<String>,
+    /// Displaced files that were kept.
+    pub(crate) kept: Vec<String>,
+}
+
+/// Looks through the state directory.
+pub(crate) fn left(state: &Arc<State>) -> io::Result<Left> {
+    let mut left = Left::default();
     let listed = LiveTree::new(state.as_ref().as_fd().try_clone_to_owned()?, None);
     let mut see = |name: dormouse_files::tree::Name<'_>| {
         if State::is_stage(name.bytes) {
             state.stage_after(name.bytes);
-            names.extend(String::from_utf8(name.bytes.to_vec()));
+            left.stages.extend(String::from_utf8(name.bytes.to_vec()));
+        } else if name.bytes.starts_with(State::KEPT_PREFIX.as_bytes()) {
+            left.kept.extend(String::from_utf8(name.bytes.to_vec()));
         }
         ControlFlow::Continue(())
     };
     listed.names(listed.root_directory(), &mut see).map_err(io::Error::other)?;
-    Ok(names)
+    Ok(left)
 }
 
 /// How an intent turned out: its answer, or nothing where it did not happen. Durable when it returns.
@@ -162,13 +174,10 @@ fn return_removed(state: &State, parent: Option<&LiveDirectory>, intent: &Intent
     }
 }
 
-/// Gives a displaced file a name under which nothing deletes it.
+/// Gives a displaced file a name under which nothing deletes it but newer ones like it.
 fn keep(state: &State, stage: &str) -> io::Result<()> {
-    let kept = format!("kept-{}-{stage}", crate::ledger::now());
-    match fs::renameat(state, stage, state, kept) {
-        Ok(()) | Err(Errno::NOENT) => Ok(()),
-        Err(errno) => Err(errno.into()),
-    }
+    displaced::keep(state, stage)?;
+    Ok(())
 }
 
 fn inode_at(parent: Option<&LiveDirectory>, name: &[u8]) -> io::Result<Option<u64>> {

@@ -8,35 +8,27 @@ use dormouse_files::{
     change::{MovePlan, PlaceDone},
     meta::{FileType, Meta},
     path::TreePath,
-    revision::{Expected, Revision},
+    revision::Expected,
     stat::Entry,
     tree::{Tree, TreeError},
 };
-use dormouse_lease::{ReadLease, Refused};
 use rustix::{
     fs::{self, AtFlags, RenameFlags},
     io::Errno,
 };
 
 use crate::{
-    commit::{identity_at, revision_of},
+    commit::identity_at,
     errno::{fault, io_fault},
     ledger::Claim,
     locate::{Parents, Place, at_component, locate},
     patch::{check_budget, parents},
     record::{Action, Answer},
     stage::{Directories, PARENT_MODE},
-    tree::{Identity, LiveFile},
+    subject::Subject,
+    tree::Identity,
     workspace::{ATTEMPT_COUNT_MAX, Changing, Finished, Inner, Recording},
 };
-
-/// What is to be moved.
-struct Source {
-    meta: Meta,
-    identity: Identity,
-    /// Of a regular file that has to have a revision.
-    guarded: Option<(LiveFile, Revision)>,
-}
 
 impl Inner {
     pub(crate) fn rename(&self, plan: &MovePlan, budget: &dyn Budget) -> Result<PlaceDone, Fault> {
@@ -80,7 +72,7 @@ impl Inner {
             if again.slot() != to.slot() {
                 continue;
             }
-            let source = self.source(plan, &from)?;
+            let source = self.subject(&from, &plan.path, plan.expected, None)?;
             let target = self.target(plan, &to)?;
             if target == Some(source.identity) {
                 // rename(2) of two names of one file does nothing and says it was done.
@@ -94,34 +86,6 @@ impl Inner {
             }
         }
         Err(Fault::BusyWriter { path: plan.path.clone() })
-    }
-
-    fn source(&self, plan: &MovePlan, from: &Place) -> Result<Source, Fault> {
-        let path = &plan.path;
-        let failed = |error| match error {
-            // Its directory is inside: what lies behind a mount is the name itself.
-            TreeError::Outside => Fault::MountPoint { path: path.clone() },
-            error => at_component(&self.tree, path, path, error, &self.limits.files),
-        };
-        let meta = self.tree.stat(&from.parent, &from.name).map_err(failed)?;
-        let Expected::Revision(expected) = plan.expected else {
-            let identity = identity_at(&from.parent, &from.name).map_err(|errno| fault(path, errno))?;
-            return match identity {
-                Some(identity) => Ok(Source { meta, identity, guarded: None }),
-                None => Err(failed(TreeError::NotFound)),
-            };
-        };
-        if meta.kind != FileType::Regular {
-            return Err(Fault::NotRegular { path: path.clone(), kind: meta.kind });
-        }
-        let (file, meta) = self.tree.open(&from.parent, &from.name).map_err(failed)?;
-        let revision = revision_of(file.file()).map_err(|error| io_fault(path, error))?;
-        if revision != expected {
-            let actual = Some(revision);
-            return Err(Fault::RevisionMismatch { path: path.clone(), expected: plan.expected, actual });
-        }
-        let identity = Identity::of(&fs::fstat(file.file()).map_err(|errno| fault(path, errno))?);
-        Ok(Source { meta, identity, guarded: Some((file, revision)) })
     }
 
     /// What is at the new path and may be replaced.
@@ -153,7 +117,7 @@ impl Inner {
         plan: &MovePlan,
         from: &Place,
         to: Place,
-        source: &Source,
+        source: &Subject,
         replaces: bool,
     ) -> Result<Option<Finished>, Fault> {
         if replaces && source.meta.kind == FileType::Directory {
@@ -213,24 +177,11 @@ fn move_over(
     from: &Place,
     to: &OwnedFd,
     to_name: &[u8],
-    source: &Source,
+    source: &Subject,
     replaces: bool,
 ) -> Result<bool, Fault> {
     let path = &plan.path;
-    let lease = match &source.guarded {
-        None => None,
-        Some((file, revision)) => {
-            let lease = match ReadLease::take(file.file()) {
-                Ok(lease) => Some(lease),
-                Err(Refused::Writer) => return Err(Fault::BusyWriter { path: path.clone() }),
-                Err(Refused::Unsupported(_)) => None,
-            };
-            if revision_of(file.file()).map_err(|error| io_fault(path, error))? != *revision {
-                return Ok(false);
-            }
-            lease
-        }
-    };
+    let Some(guard) = source.guard(path)? else { return Ok(false) };
     if identity_at(&from.parent, &from.name).map_err(|errno| fault(path, errno))? != Some(source.identity) {
         return Ok(false);
     }
@@ -247,8 +198,7 @@ fn move_over(
         Err(errno) => return Err(fault(path, errno)),
     }
     changing.state.steps.pass("P4 exchanged")?;
-    let whole = lease.as_ref().is_none_or(ReadLease::is_whole);
-    if whole && identity_at(to, to_name) == Ok(Some(source.identity)) {
+    if guard.is_whole() && identity_at(to, to_name) == Ok(Some(source.identity)) {
         return Ok(true);
     }
     // That it never happened must be true after a crash too.

@@ -34,6 +34,7 @@ const STAGE_PREFIX: u8 = b's';
 
 /// The state directory, held open.
 pub(crate) struct State {
+    path: PathBuf,
     directory: OwnedFd,
     lock: File,
     stages: AtomicU64,
@@ -125,6 +126,7 @@ impl State {
             Err(errno) => return Err(refused(path, errno)),
         };
         Ok(Ok(Self {
+            path,
             directory,
             lock,
             stages: AtomicU64::new(0),
@@ -133,6 +135,14 @@ impl State {
             is_root,
             steps,
         }))
+    }
+
+    /// Displaced files that somebody may still want begin so.
+    pub(crate) const KEPT_PREFIX: &str = "kept-";
+
+    /// Where it was found.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
     }
 
     /// A name for something staged or displaced, not used before while this is open.

@@ -2,11 +2,10 @@
 //! it happen once, and its end. What each verb does is in the file of its name.
 
 use std::{
-    collections::VecDeque,
     io,
     os::fd::AsFd,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
 };
 
 use dormouse_files::{
@@ -23,6 +22,7 @@ use rustix::{
 
 pub use crate::write::{StagedWrite, WriteBegin};
 use crate::{
+    displaced::{Displaced, Haste, LateWriteListener, Leftovers},
     errno::fault,
     error::OpenError,
     fail::{Rule, Steps},
@@ -32,7 +32,6 @@ use crate::{
     record::Answer,
     recover,
     state::{Found, MaybeState, State},
-    sweep::Sweeper,
     tree::{Identity, LiveTree, open_beneath},
 };
 
@@ -63,18 +62,26 @@ pub(crate) fn only_readable(errno: Errno) -> bool {
 pub(crate) struct Changing {
     pub(crate) state: Arc<State>,
     pub(crate) ledger: Ledger,
-    /// Displaced files, to be deleted once the journal is durable up to the ticket; the oldest first. As long as the calls
-    /// since the last flush.
-    displaced: Mutex<VecDeque<(Ticket, String)>>,
-    sweeper: Sweeper,
+    leftovers: Leftovers,
+}
+
+/// What a workspace counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Stats {
+    /// Changes whose intent was written to the journal.
+    pub intents: u64,
+    /// Flushes of the journal.
+    pub journal_flushes: u64,
+    /// Displaced files that a process wrote to after that, or still may: see [`LateWrite`](crate::LateWrite).
+    pub late_writes: u64,
 }
 
 /// How a change ended well.
 pub(crate) struct Finished {
     pub(crate) answer: Answer,
     pub(crate) record: Recording,
-    /// Names in the state directory that are to be deleted.
-    pub(crate) displaced: Option<String>,
+    /// What is to be deleted.
+    pub(crate) displaced: Option<Displaced>,
 }
 
 /// When the answer must be durable.
@@ -172,6 +179,20 @@ impl Workspace {
         self.inner.in_place().is_ok() && self.inner.changing.as_ref().is_ok_and(is_changeable)
     }
 
+    /// From now on `listener` is told of each [`LateWrite`](crate::LateWrite), at first of those before it. The last may come when the
+    /// workspace is closed. Only one listens: the one who asked last.
+    pub fn on_late_write(&self, listener: LateWriteListener) {
+        if let Ok(changing) = &self.inner.changing {
+            changing.leftovers.listen(listener);
+        }
+    }
+
+    /// What it has counted since it was opened.
+    pub fn stats(&self) -> Stats {
+        let Ok(changing) = &self.inner.changing else { return Stats::default() };
+        Stats { late_writes: changing.leftovers.late_count(), ..changing.ledger.stats() }
+    }
+
     /// Replaces text in a file, or its whole content.
     ///
     /// # Errors
@@ -219,34 +240,21 @@ impl Changing {
             Ok(state) => Arc::new(state),
             Err(errno) => return Ok(Err(errno)),
         };
-        let left = recover::stages(&state)?;
+        let left = recover::left(&state)?;
         let ledger = Ledger::open(state.as_ref().as_fd(), &state.steps.disk, limits, |intent| {
             recover::settle(tree, &state, intent)
         })?;
-        let changing = Self { state, ledger, displaced: Mutex::default(), sweeper: Sweeper::default() };
+        let changing = Self { state, ledger, leftovers: Leftovers::new(limits, left.kept) };
         // Only now: what the journal said of them is settled, and that is durable.
-        for name in left {
-            changing.sweeper.delete(&changing.state, &name);
+        for name in left.stages {
+            changing.leftovers.delete_left(&changing.state, &name);
         }
         Ok(Ok(changing))
     }
 
-    /// Deletes what was displaced by changes whose end is durable.
-    pub(crate) fn tidy(&self) {
-        let flushed = self.ledger.flushed();
-        loop {
-            let name = {
-                let mut displaced = self.displaced.lock().unwrap_or_else(PoisonError::into_inner);
-                match displaced.front() {
-                    Some((ticket, _)) if *ticket <= flushed => displaced.pop_front().map(|(_, name)| name),
-                    _ => None,
-                }
-            };
-            match name {
-                Some(name) if self.state.steps.may_tidy() => self.sweeper.delete(&self.state, &name),
-                _ => return,
-            }
-        }
+    /// Deletes what was displaced by changes whose end is durable; whether there was anything.
+    pub(crate) fn tidy(&self, haste: Haste) -> bool {
+        self.leftovers.tidy(&self.state, self.ledger.flushed(), haste)
     }
 
     /// After the change became visible, and the disk failed.
@@ -260,7 +268,7 @@ impl Drop for Changing {
     fn drop(&mut self) {
         let is_clean = !self.state.has_failed() && self.state.steps.may_tidy();
         if is_clean && self.ledger.flush(self.ledger.appended()).is_ok() {
-            self.tidy();
+            self.tidy(Haste::Now);
         }
     }
 }
@@ -321,6 +329,10 @@ impl Inner {
             Ok(finished) => changing.finish(path, claim, finished).map(|answer| (answer, false)),
             Err(fault) => {
                 claim.refuse(&fault);
+                if matches!(fault, Fault::DiskFull { .. }) {
+                    // The next attempt has what lingers, too.
+                    changing.tidy(Haste::Now);
+                }
                 Err(fault)
             }
         }
@@ -337,16 +349,19 @@ impl Changing {
             Err(fault) if record == Recording::Unchanged => return Err(fault),
             Err(_) => return Err(self.outcome_unknown(path)),
         };
-        if let Some(name) = displaced {
-            let ticket = if self.state.steps.keeps(Rule::DisplacedStays) { ticket } else { Ticket::default() };
-            self.displaced.lock().unwrap_or_else(PoisonError::into_inner).push_back((ticket, name));
+        if let Some(displaced) = displaced {
+            if self.state.steps.keeps(Rule::DisplacedStays) {
+                self.leftovers.add(displaced, ticket);
+            } else {
+                self.leftovers.add(Displaced { watched: None, ..displaced }, Ticket::default());
+            }
         }
         self.state.steps.pass("P7 done")?;
         if record != Recording::Lazy && self.ledger.flush(ticket).is_err() {
             return Err(self.outcome_unknown(path));
         }
         self.state.steps.pass("P7 durable")?;
-        self.tidy();
+        self.tidy(Haste::Linger);
         Ok(answer)
     }
 }

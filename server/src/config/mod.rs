@@ -390,6 +390,7 @@ impl Config {
                 key_retention: self.idempotency.retention,
                 key_retention_max: self.idempotency.retention_max,
                 journal_bytes_max: self.idempotency.journal_bytes_max,
+                ..LiveLimits::default()
             },
             disk: DiskLimits::default(),
             unsealed: match self.offline.serve_unsealed {

@@ -22,7 +22,7 @@ pub mod workspace;
 
 use std::{
     collections::BTreeMap,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{Arc, Mutex, OnceLock, PoisonError, RwLock},
     time::Duration,
 };
@@ -255,8 +255,29 @@ impl Host {
 
     fn open_directory(&self, spec: &Spec) -> Result<Option<Arc<live::Workspace>>, live::OpenError> {
         let Spec::Directory { root } = spec else { return Ok(None) };
-        live::Workspace::open(root, self.inner.store.root(), self.inner.settings.live.clone())
-            .map(|workspace| Some(Arc::new(workspace)))
+        let workspace = live::Workspace::open(root, self.inner.store.root(), self.inner.settings.live.clone())?;
+        let root = root.clone();
+        workspace.on_late_write(Arc::new(move |late| warn_late_write(&root, late)));
+        Ok(Some(Arc::new(workspace)))
+    }
+}
+
+/// An update of a process in a workspace is not in its file: a person must look where it is.
+fn warn_late_write(root: &Path, late: &live::LateWrite) {
+    let path = late.path.to_string();
+    let root = root.display();
+    match &late.kept {
+        Some(kept) => tracing::warn!(
+            %root,
+            path,
+            kept = %kept.display(),
+            "a process wrote to a file after a change had replaced it, or still has it open; what it wrote is kept"
+        ),
+        None => tracing::warn!(
+            %root,
+            path,
+            "a process wrote to a file after a change had replaced it; what it wrote was too large to be kept"
+        ),
     }
 }
 

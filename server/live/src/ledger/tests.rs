@@ -61,7 +61,7 @@ fn one_flush_serves_all_that_wait() {
             });
         }
     });
-    assert_eq!(ledger.lock().flush_count, 1);
+    assert_eq!(ledger.stats().journal_flushes, 1);
 }
 
 #[test]

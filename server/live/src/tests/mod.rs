@@ -3,6 +3,7 @@
 mod crash;
 mod failures;
 mod keys;
+mod late;
 mod refusals;
 mod verbs;
 
