@@ -230,6 +230,7 @@ impl Server {
         }
         self.serving.abort_all();
         self.metrics.log();
+        self.host.log_counters();
         admission.calls() + self.control_calls.calls()
     }
 }

@@ -72,6 +72,11 @@ fn main() {
     print("  the agent's CPU ÷ wall, 1 client", &mut shares.0);
     print("  the agent's CPU ÷ wall, 64 clients", &mut shares.1);
 
+    drop(world);
+    flushes(&root, patches, &counter);
+
+    let world = Setup::new().directory("bench/tree", &root).start();
+    let client = runtime.block_on(world.files());
     let big = root.join("big");
     let mut ratios = Vec::new();
     for round in 0..=rounds.min(5) {
@@ -106,6 +111,26 @@ fn main() {
         }
     }
     print("one edit of a 64 MiB file ÷ read + sha256 + write + fsync of it, wall", &mut ratios);
+}
+
+/// Flushes of the journal that 64 clients cost, as the agent has counted them itself: nothing looks on meanwhile.
+fn flushes(root: &Path, patches: usize, counter: &Arc<AtomicUsize>) {
+    let mut world = Setup::new().directory("bench/tree", root).start();
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
+    let client = runtime.block_on(world.files());
+    runtime.block_on(load(client, 64, patches * 8, counter));
+    let (status, _) = world.terminate();
+    assert!(status.success());
+    let log = world.log_text();
+    let counted = log.lines().find(|line| line.contains("a workspace was changed")).expect("the agent has counted");
+    let counted: serde_json::Value = serde_json::from_str(counted).expect("the log is JSON");
+    let number = |name: &str| counted["fields"][name].as_f64().expect("a counter");
+    println!(
+        "flushes of the journal a patch, 64 clients on 64 files: {:.2} of {} patches (target: at most 0.20)",
+        number("journal_flushes") / number("intents"),
+        number("intents")
+    );
 }
 
 fn print(what: &str, ratios: &mut [f64]) {

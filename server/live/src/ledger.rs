@@ -7,14 +7,15 @@
 //!                    └──dropped──────► (free)
 //! ```
 //! The same key with another request is refused; the same key at the same time waits for the first. Records are appended
-//! under the lock; flushing is done outside it, by one caller for all who wait.
+//! under the lock; flushing is done outside it, by one caller for all who wait. Before it flushes it gathers: it waits, for a
+//! short time, for those calls that are about to append an intent. A lone call waits for nobody.
 
 use std::{
     collections::{HashMap, VecDeque},
     io,
     os::fd::BorrowedFd,
     sync::{Condvar, Mutex, MutexGuard, PoisonError},
-    time::{Duration, SystemTime},
+    time::{Duration, Instant, SystemTime},
 };
 
 use dormouse_files::{
@@ -42,8 +43,15 @@ const END_BYTES: u64 = 128;
 /// The keys and the journal of one workspace.
 pub(crate) struct Ledger {
     inner: Mutex<Inner>,
+    /// A key is no longer in flight.
     turned: Condvar,
+    /// A flush has ended.
+    flush_ended: Condvar,
+    /// All that the next flush waits for have come.
+    gathered: Condvar,
     disk: Disk,
+    gather: Duration,
+    gather_count_max: u64,
     retention_seconds: u64,
     retention_max_seconds: u64,
 }
@@ -62,6 +70,11 @@ struct Inner {
     appended: u64,
     flushed: u64,
     flushing: bool,
+    /// Calls that have begun to stage something, and those of them whose intent was appended or that came to nothing.
+    staging_begun: u64,
+    staging_ended: u64,
+    /// How many must have ended for the one who gathers to go on; 0 where nobody gathers.
+    gather_until: u64,
     broken: bool,
     stats: Stats,
 }
@@ -94,6 +107,7 @@ pub(crate) struct Claim<'a> {
     ledger: &'a Ledger,
     key: Key,
     settled: bool,
+    staging: bool,
 }
 
 /// A place in the journal; durable once the journal was flushed up to it.
@@ -149,11 +163,18 @@ impl Ledger {
                 appended: 0,
                 flushed: 0,
                 flushing: false,
+                staging_begun: 0,
+                staging_ended: 0,
+                gather_until: 0,
                 broken: false,
                 stats: Stats::default(),
             }),
             turned: Condvar::new(),
+            flush_ended: Condvar::new(),
+            gathered: Condvar::new(),
             disk: disk.clone(),
+            gather: limits.gather,
+            gather_count_max: limits.gather_count_max,
             retention_seconds: limits.key_retention.as_secs(),
             retention_max_seconds: limits.key_retention_max.as_secs().max(limits.key_retention.as_secs()),
         };
@@ -209,7 +230,7 @@ impl Ledger {
             inner = self.turned.wait_timeout(inner, WAIT_STEP).unwrap_or_else(PoisonError::into_inner).0;
         }
         inner.slots.insert(key.text().to_owned(), Slot::Busy { request: *key.request() });
-        Ok(Claimed::Fresh(Claim { ledger: self, key: key.clone(), settled: false }))
+        Ok(Claimed::Fresh(Claim { ledger: self, key: key.clone(), settled: false, staging: false }))
     }
 
     /// Makes durable what was appended up to this ticket. One caller flushes for all that wait.
@@ -223,10 +244,11 @@ impl Ledger {
                 return Ok(());
             }
             if inner.flushing {
-                inner = self.turned.wait(inner).unwrap_or_else(PoisonError::into_inner);
+                inner = self.flush_ended.wait(inner).unwrap_or_else(PoisonError::into_inner);
                 continue;
             }
             inner.flushing = true;
+            inner = self.gather(inner);
             let (upto, file) = (inner.appended, inner.journal.file());
             drop(inner);
             let result = self.disk.check().map_err(io::Error::from).and_then(|()| file.sync_data());
@@ -238,9 +260,22 @@ impl Ledger {
                 // The kernel may have dropped what it could not write: a second flush would lie (fsync(2)).
                 Err(_) => inner.broken = true,
             }
-            self.turned.notify_all();
+            self.flush_ended.notify_all();
             result?;
         }
+    }
+
+    /// Waits for those who are staging something now, as many as may be, and as long as may be.
+    fn gather<'a>(&self, mut inner: MutexGuard<'a, Inner>) -> MutexGuard<'a, Inner> {
+        let coming = (inner.staging_begun - inner.staging_ended).min(self.gather_count_max);
+        inner.gather_until = inner.staging_ended + coming;
+        let until = Instant::now() + self.gather;
+        while inner.staging_ended < inner.gather_until {
+            let Some(left) = until.checked_duration_since(Instant::now()) else { break };
+            inner = self.gathered.wait_timeout(inner, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        inner.gather_until = 0;
+        inner
     }
 
     /// Whether its disk has failed: what was appended may be durable or not, and nobody can find out but a recovery.
@@ -280,7 +315,7 @@ impl Ledger {
         match self.restart(inner, room) {
             Ok(()) => {
                 inner.flushed = inner.appended;
-                self.turned.notify_all();
+                self.flush_ended.notify_all();
                 Ok(())
             }
             Err(RestartError::Full) => Err(Fault::Overloaded { what: "idempotency keys" }),
@@ -360,6 +395,24 @@ impl Claim<'_> {
         &self.key
     }
 
+    /// An intent of this key is on its way: who is about to flush waits for it a little.
+    pub(crate) fn begin_staging(&mut self) {
+        if !self.staging {
+            self.staging = true;
+            self.ledger.lock().staging_begun += 1;
+        }
+    }
+
+    fn end_staging(&mut self, inner: &mut Inner) {
+        if self.staging {
+            self.staging = false;
+            inner.staging_ended += 1;
+            if inner.staging_ended == inner.gather_until {
+                self.ledger.gathered.notify_all();
+            }
+        }
+    }
+
     /// Makes an intent durable.
     ///
     /// # Errors
@@ -367,12 +420,14 @@ impl Claim<'_> {
     pub(crate) fn intend(&mut self, intent: Intent, path: &TreePath) -> Result<(), Fault> {
         let bytes = Record::Intent(intent).encode();
         let space = Journal::space_of(bytes.len());
+        let ledger = self.ledger;
         let ticket = {
-            let mut inner = self.ledger.lock();
-            self.ledger.make_room(&mut inner, space.saturating_mul(2).saturating_add(END_BYTES), path)?;
+            let mut inner = ledger.lock();
+            ledger.make_room(&mut inner, space.saturating_mul(2).saturating_add(END_BYTES), path)?;
             let ticket = inner.append(&bytes).map_err(|source| Fault::Io { path: path.clone(), source })?;
             inner.reserved_bytes += space + END_BYTES;
             inner.stats.intents += 1;
+            self.end_staging(&mut inner);
             inner.open.insert(self.key.text().to_owned(), bytes);
             ticket
         };
@@ -435,9 +490,14 @@ impl Claim<'_> {
 
 impl Drop for Claim<'_> {
     fn drop(&mut self) {
-        if !self.settled {
-            self.ledger.lock().slots.remove(self.key.text());
-            self.ledger.turned.notify_all();
+        let ledger = self.ledger;
+        if !self.settled || self.staging {
+            let mut inner = ledger.lock();
+            self.end_staging(&mut inner);
+            if !self.settled {
+                inner.slots.remove(self.key.text());
+                ledger.turned.notify_all();
+            }
         }
     }
 }

@@ -15,6 +15,11 @@ pub struct LiveLimits {
     pub key_retention_max: Duration,
     /// Bytes of the journal.
     pub journal_bytes_max: u64,
+    /// How long the one who flushes the journal waits for changes that are about to write to it; a lone change waits for
+    /// nobody.
+    pub gather: Duration,
+    /// And for how many of them.
+    pub gather_count_max: u64,
     /// How long a displaced file stays after its change is durable: who looked its name up before that and writes to it
     /// only now is noticed.
     pub lingering: Duration,
@@ -35,6 +40,8 @@ impl Default for LiveLimits {
             key_retention: Duration::from_secs(15 * 60),
             key_retention_max: Duration::from_secs(24 * 60 * 60),
             journal_bytes_max: 64 << 20,
+            gather: Duration::from_millis(2),
+            gather_count_max: 64,
             lingering: Duration::from_secs(1),
             lingering_count_max: 4096,
             lingering_bytes_max: 32 << 20,

@@ -65,6 +65,7 @@ impl Inner {
                     Err(error) => return Err(at_component(&self.tree, path, path, error, &self.limits.files)),
                 }
             }
+            claim.begin_staging();
             let names: Vec<Vec<u8>> = place.missing.iter().chain([&place.name]).cloned().collect();
             let made = Directories::make(state, &names, plan.mode.unwrap_or(PARENT_MODE), &place.parent)
                 .map_err(|errno| fault(path, errno))?;

@@ -216,6 +216,7 @@ fn replace(
 ) -> Result<Option<Finished>, Fault> {
     let old_content = outlook.old.take();
     let (path, place, state) = (&plan.path, &outlook.place, &changing.state);
+    claim.begin_staging();
     let staged = || -> io::Result<_> {
         let mut draft = Draft::new(state, &place.parent)?;
         draft.append(&outlook.content)?;

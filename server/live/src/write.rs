@@ -212,6 +212,7 @@ impl Inner {
             let Some(mut ours) = staged.take() else { break };
             ours.unwrap(&found.place.name).map_err(|errno| fault(path, errno))?;
             let old = found.existing.as_ref().map(|existing| &existing.file);
+            claim.begin_staging();
             dress(&changing.state, &mut ours, &found.place, path, old, plan.mode)?;
             let predicted = answer(&found, meta_now(ours.file(), path)?, true, size_bytes);
             let base = self.base(plan, &found)?;

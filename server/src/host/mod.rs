@@ -253,6 +253,23 @@ impl Host {
         self.inner.workspaces.read().unwrap_or_else(PoisonError::into_inner).len()
     }
 
+    /// Says in the log what each directory workspace has counted, once, as on the way down.
+    pub fn log_counters(&self) {
+        for workspace in self.all() {
+            let directory = workspace.held().directory.clone();
+            let Some(stats) = directory.map(|directory| directory.stats()).filter(|stats| stats.intents > 0) else {
+                continue;
+            };
+            tracing::info!(
+                workspace = workspace.name(),
+                intents = stats.intents,
+                journal_flushes = stats.journal_flushes,
+                late_writes = stats.late_writes,
+                "a workspace was changed"
+            );
+        }
+    }
+
     fn open_directory(&self, spec: &Spec) -> Result<Option<Arc<live::Workspace>>, live::OpenError> {
         let Spec::Directory { root } = spec else { return Ok(None) };
         let workspace = live::Workspace::open(root, self.inner.store.root(), self.inner.settings.live.clone())?;

@@ -119,3 +119,43 @@ fn an_answer_outlives_its_journals_generations_and_an_old_key_does_not() {
     assert!(!ledger.lock().slots.contains_key("old"));
     assert!(ledger.peek(&Key::new("key-0", [2; 32]).unwrap()).is_err());
 }
+
+/// Whoever flushes waits for an intent that is on its way, and for nobody where none is.
+#[test]
+fn the_one_who_flushes_gathers() {
+    let place = tempfile::tempdir().unwrap();
+    let directory = std::fs::File::open(place.path()).unwrap();
+    // So long that a wait for nobody would hang the test, and one that is too short would be seen.
+    let limits = LiveLimits { gather: Duration::from_secs(3600), ..LiveLimits::default() };
+    let ledger = Ledger::open(directory.as_fd(), &Disk::default(), &limits, |_| panic!("nothing to settle")).unwrap();
+    let path = TreePath::root();
+    claim(&ledger, &key(0)).intend(intent(&key(0)), &path).unwrap();
+    assert_eq!(ledger.stats().journal_flushes, 1);
+    std::thread::scope(|scope| {
+        let mut late = claim(&ledger, &key(1));
+        late.begin_staging();
+        let mut never = claim(&ledger, &key(2));
+        never.begin_staging();
+        let (ledger, path) = (&ledger, &path);
+        let leader = scope.spawn(move || claim(ledger, &key(3)).intend(intent(&key(3)), path).unwrap());
+        while ledger.lock().gather_until == 0 {
+            std::thread::yield_now();
+        }
+        assert_eq!(ledger.stats().journal_flushes, 1);
+        drop(never);
+        assert!(!leader.is_finished());
+        late.intend(intent(&key(1)), path).unwrap();
+        leader.join().unwrap();
+    });
+    assert_eq!((ledger.stats().journal_flushes, ledger.stats().intents), (2, 3));
+}
+
+#[test]
+fn gathering_has_an_end() {
+    let place = tempfile::tempdir().unwrap();
+    let ledger = ledger(place.path(), |_| panic!("nothing to settle"));
+    let mut never = claim(&ledger, &key(0));
+    never.begin_staging();
+    claim(&ledger, &key(1)).intend(intent(&key(1)), &TreePath::root()).unwrap();
+    assert_eq!(ledger.stats().journal_flushes, 1);
+}

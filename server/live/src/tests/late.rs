@@ -160,7 +160,7 @@ fn what_is_kept_is_bounded_and_the_oldest_goes_first() {
         let kept = Arc::clone(&told);
         for turn in 0..5 {
             // As long as what is written over it.
-            workspace.patch(&content("/f", format!("{round}.{turn}").repeat(2)[..4].as_bytes()), &Unbounded).unwrap();
+            workspace.patch(&content("/f", format!("{round:02}{turn:02}").as_bytes()), &Unbounded).unwrap();
         }
         workspace.on_late_write(Arc::new(move |late: &LateWrite| kept.lock().unwrap().push(late.clone())));
         let early = told.lock().unwrap().len();
