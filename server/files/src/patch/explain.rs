@@ -38,6 +38,12 @@ const LINE_COST_BYTES: usize = 16;
 const LINE_BYTES_MAX: usize = 64 << 10;
 /// Longest line that is brought into another Unicode form.
 const FOLD_BYTES_MAX: usize = 4 << 10;
+/// What one line that is alike may add to a place's score, first or not.
+const ONE_LINE_SCORE_MAX: usize = 3;
+/// Bytes that are no white space of a new text that is taken for applied, and of one that is whole lines.
+const APPLIED_BYTES_MIN: usize = 8;
+/// See [`APPLIED_BYTES_MIN`].
+const APPLIED_LINE_BYTES_MIN: usize = 4;
 /// Bytes of the file in which a merely similar line is sought.
 const SIMILAR_BYTES_MAX: usize = 1 << 20;
 
@@ -102,8 +108,13 @@ pub fn diagnose(text: &str, edit: &Edit) -> Diagnosis {
             return told(text, Some(line), Some(line), Some(Cause::LineNumberPrefix));
         }
     }
-    let applied = (!edit.new_text.trim().is_empty()).then(|| find(text, &edit.new_text)).flatten();
     let laid = best_place(text, &edit.old_text, &mut bytes_left);
+    // Lines that are the old text's in another place than the new text's explain more than that the latter is somewhere.
+    let is_explained = |at: usize| {
+        let new_lines = line_start(text, at)..=at + edit.new_text.len();
+        laid.as_ref().is_some_and(|laid| laid.score > ONE_LINE_SCORE_MAX && !new_lines.contains(&laid.start))
+    };
+    let applied = applied_at(text, edit).filter(|at| !is_explained(*at));
     let cause = laid.as_ref().and_then(|laid| laid.worst).and_then(Likeness::cause);
     if let Some(at) = applied {
         // New text that differs from the old one only in what the cause names is no near miss but the change itself.
@@ -120,6 +131,32 @@ pub fn diagnose(text: &str, edit: &Edit) -> Diagnosis {
             told(text, similar, similar, None)
         }
     }
+}
+
+/// Where the new text is, so that it is likely to be there by this edit: long enough not to be there by chance, not part of a
+/// longer word, and only once unless the edit replaces all.
+fn applied_at(text: &str, edit: &Edit) -> Option<usize> {
+    let new = edit.new_text.as_str();
+    let at = find(text, new).filter(|_| !new.is_empty())?;
+    let end = at + new.len();
+    let is_word = |character: char| character.is_alphanumeric() || character == '_';
+    let joins = |left: &str, right: &str| {
+        left.chars().next_back().is_some_and(is_word) && right.chars().next().is_some_and(is_word)
+    };
+    if joins(&text[..at], new) || joins(new, &text[end..]) {
+        return None;
+    }
+    let whole_lines = (at == 0 || text[..at].ends_with('\n'))
+        && (end == text.len() || new.ends_with('\n') || text[end..].starts_with(['\n', '\r']));
+    // What an edit leaves of its old text may well have been there before it.
+    let needed = match (whole_lines, edit.old_text.contains(new)) {
+        (true, _) => APPLIED_LINE_BYTES_MIN,
+        (false, false) => APPLIED_BYTES_MIN,
+        (false, true) => return None,
+    };
+    let solid = new.bytes().filter(|byte| !byte.is_ascii_whitespace()).take(needed).count();
+    let is_only_one = edit.replace_all || memmem::find_iter(text.as_bytes(), new).nth(1).is_none();
+    (solid == needed && is_only_one).then_some(at)
 }
 
 /// How much of a line must be overlooked for it to be the old text's.
@@ -453,7 +490,35 @@ mod tests {
         assert_eq!((applied.cause, applied.nearest_line), (Some(Cause::AlreadyApplied), Some(1)));
         let applied = found("x\n    foo()\n", "\tfoo()", "    foo()");
         assert_eq!((applied.cause, applied.nearest_line), (Some(Cause::AlreadyApplied), Some(2)));
+        let applied = found("use a;\nuse b::{c, d};\n\nfn f() {}\n", "use b::c;\n", "use b::{c, d};\n");
+        assert_eq!((applied.cause, applied.nearest_line), (Some(Cause::AlreadyApplied), Some(2)));
         assert_eq!(found("b\r\nc\r\n", "b\nc", "b").cause, Some(Cause::Crlf));
+    }
+
+    #[test]
+    fn new_text_that_is_there_by_chance_was_not_applied() {
+        // Too short; a part of a longer word; in two places; what is left of the old text.
+        for (text, old, new) in [
+            ("let a = true;\n", "let b = false;", "true"),
+            ("}\n", "gone();\n}", "}"),
+            ("fn new_name_2() {}\n", "old_name", "new_name"),
+            ("call(new_name);\ncall(new_name);\n", "old_name", "new_name"),
+            ("import something_else\n", "import something, other", "import something"),
+            ("x = compute(1) + 2\n", "compute(1) + compute(2)", "compute(1)"),
+        ] {
+            assert_ne!(found(text, old, new).cause, Some(Cause::AlreadyApplied), "{text}");
+        }
+        // The old text is nearly there, somewhere else.
+        let text = "fn a() {\n    let sum = total(1);\n}\nfn b() {\n    first();\n    second(2);\n    third();\n}\n";
+        let found = found(text, "    first();\n    second();\n    third();\n", "    let sum = total(1);\n");
+        assert_eq!((found.cause, found.nearest_line, found.diverges_at_line), (None, Some(5), Some(6)));
+        // All of them, where all are replaced.
+        let edit = Edit { old_text: "old_name".into(), new_text: "new_name".into(), replace_all: true };
+        assert_eq!(diagnose("new_name(new_name)", &edit).cause, Some(Cause::AlreadyApplied));
+    }
+
+    #[test]
+    fn an_empty_new_text_tells_nothing() {
         assert_eq!(found("a", "b", "").cause, None);
     }
 
