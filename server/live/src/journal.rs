@@ -21,7 +21,8 @@ use rustix::fs::{self, Mode, OFlags};
 
 use crate::{record::RECORD_BYTES_MAX, tree::read_full_at};
 
-const FILE_NAMES: [&str; 2] = ["journal.0", "journal.1"];
+/// In the state directory.
+pub(crate) const FILE_NAMES: [&str; 2] = ["journal.0", "journal.1"];
 const MAGIC: &[u8; 8] = b"dormouJ1";
 /// The header has a block of its own, so that no torn write of a record can touch it.
 const HEADER_BYTES: u64 = 4096;

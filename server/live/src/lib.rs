@@ -10,6 +10,7 @@
 //! look at what was displaced, P6 flush the directories, P7 done. A crash between any two of them leaves the old file or
 //! the new one, and a retry with the same key finds out which.
 
+mod aside;
 mod attributes;
 mod commit;
 mod content;

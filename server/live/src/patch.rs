@@ -97,6 +97,7 @@ impl Inner {
 
     /// Everything of a patch but the patch.
     fn validate(&self, plan: &PatchPlan, budget: &dyn Budget) -> Result<PatchDone, Fault> {
+        self.in_place().map_err(|source| Fault::Io { path: plan.path.clone(), source })?;
         self.check_place(plan)?;
         let outlook = self.outlook(plan, budget)?;
         let changing = self.changing(&plan.path)?;

@@ -22,8 +22,10 @@ use rustix::{
 };
 
 use crate::{
+    aside,
     error::OpenError,
     fail::Steps,
+    journal::FILE_NAMES,
     tree::{Identity, STATE_NAME},
     workspace::only_readable,
 };
@@ -40,6 +42,9 @@ pub(crate) struct State {
     stages: AtomicU64,
     /// Whether this mount has been found unable to exchange two names.
     no_exchange: AtomicBool,
+    /// It is the agent's own to delete, in its own directory.
+    is_agents: bool,
+    forgotten: AtomicBool,
     /// The disk failed after a change was visible: nothing more is changed before it was opened again and recovered.
     failed: AtomicBool,
     /// Whether the agent may give files away.
@@ -86,14 +91,25 @@ impl State {
         if let Some(path) = beside {
             match fs::openat(fs::CWD, &path, OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty()) {
                 Ok(directory) if same_mount(root, directory.as_fd()) => {
-                    return Self::adopt(path, directory, steps).map(|state| Found { state, hidden: None });
+                    let state = Self::adopt(path, directory, steps)?;
+                    if let (Ok(state), Some(name)) = (&state, birth_name(root)) {
+                        aside::turn_to(state, &name)
+                            .map_err(|source| OpenError::State { path: state.path.clone(), source })?;
+                    }
+                    return Ok(Found { state, hidden: None });
                 }
                 Ok(_) | Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {}
                 Err(errno) => return Err(refused(path, errno)),
             }
         }
         if let Some((path, directory)) = in_agent_state(root_path, root, agent_state) {
-            return Self::adopt(path, directory, steps).map(|state| Found { state, hidden: None });
+            return Self::adopt(path, directory, steps).map(|state| {
+                let state = state.map(|mut state| {
+                    state.is_agents = true;
+                    state
+                });
+                Found { state, hidden: None }
+            });
         }
         let path = root_path.join(std::str::from_utf8(STATE_NAME).unwrap_or(".dormouse"));
         match make_directory(root, STATE_NAME) {
@@ -117,6 +133,10 @@ impl State {
             let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let lock = File::from(fs::openat(&directory, LOCK_NAME, flags, Mode::RUSR | Mode::WUSR)?);
             fs::flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
+            if fs::fstat(&lock)?.st_nlink == 0 {
+                // Who had it before has just deleted all of it.
+                return Err(Errno::AGAIN);
+            }
             fs::fsync(&directory)?;
             Ok((lock, agent.is_root()))
         };
@@ -131,6 +151,8 @@ impl State {
             lock,
             stages: AtomicU64::new(0),
             no_exchange: AtomicBool::new(false),
+            is_agents: false,
+            forgotten: AtomicBool::new(false),
             failed: AtomicBool::new(false),
             is_root,
             steps,
@@ -176,6 +198,24 @@ impl State {
         self.no_exchange.store(true, Ordering::Relaxed);
     }
 
+    pub(crate) fn forget(&self) {
+        self.forgotten.store(true, Ordering::SeqCst);
+    }
+
+    /// Deletes the journal and the directory, where nobody will ask for them any more. What stays is found again by who
+    /// opens the same directory anew.
+    pub(crate) fn delete_if_forgotten(&self) {
+        if !self.is_agents || !self.forgotten.load(Ordering::SeqCst) {
+            return;
+        }
+        // The lock last: whoever comes before that is refused by it, and after that finds that it has no name any more.
+        for name in FILE_NAMES.into_iter().chain([LOCK_NAME]) {
+            let _ = fs::unlinkat(&self.directory, name, AtFlags::empty());
+        }
+        // One that still holds what was kept is not empty, and stays.
+        let _ = fs::unlinkat(fs::CWD, &self.path, AtFlags::REMOVEDIR);
+    }
+
     pub(crate) fn fail(&self) {
         self.failed.store(true, Ordering::SeqCst);
     }
@@ -199,8 +239,7 @@ fn refused(path: PathBuf, errno: Errno) -> OpenError {
     OpenError::State { path, source }
 }
 
-/// `<agent state>/live/<root's inode>-<its birth>`: unlike its path, these two stay with the workspace, and unlike its inode
-/// alone they are never another's later.
+/// `<agent state>/live/<birth name of the root>`.
 fn in_agent_state(root_path: &Path, root: BorrowedFd<'_>, agent_state: &Path) -> Option<(PathBuf, OwnedFd)> {
     let (root_path, agent_path) = (root_path.canonicalize().ok()?, agent_state.canonicalize().ok()?);
     if agent_path.starts_with(&root_path) {
@@ -211,10 +250,16 @@ fn in_agent_state(root_path: &Path, root: BorrowedFd<'_>, agent_state: &Path) ->
         return None;
     }
     let live = make_directory(agent.as_fd(), b"live").ok()?;
-    let statx = fs::statx(root, "", AtFlags::EMPTY_PATH, StatxFlags::INO | StatxFlags::BTIME).ok()?;
-    let name = format!("{:x}-{:x}.{:x}", statx.stx_ino, statx.stx_btime.tv_sec, statx.stx_btime.tv_nsec);
+    let name = birth_name(root)?;
     let directory = make_directory(live.as_fd(), name.as_bytes()).ok()?;
     Some((agent_path.join("live").join(name), directory))
+}
+
+/// A directory's inode and birth: unlike its path, these two stay with it, and unlike its inode alone they are never another's
+/// later.
+fn birth_name(directory: BorrowedFd<'_>) -> Option<String> {
+    let statx = fs::statx(directory, "", AtFlags::EMPTY_PATH, StatxFlags::INO | StatxFlags::BTIME).ok()?;
+    Some(format!("{:x}-{:x}.{:x}", statx.stx_ino, statx.stx_btime.tv_sec, statx.stx_btime.tv_nsec))
 }
 
 /// Rename and link work only within one mount (`EXDEV`, rename(2)).

@@ -2,7 +2,7 @@
 //! it happen once, and its end. What each verb does is in the file of its name.
 
 use std::{
-    io,
+    fmt, io,
     os::fd::AsFd,
     path::{Path, PathBuf},
     sync::Arc,
@@ -47,10 +47,47 @@ pub(crate) struct Inner {
     pub(crate) tree: LiveTree,
     pub(crate) limits: LiveLimits,
     pub(crate) locks: Locks,
-    changing: Result<Changing, Errno>,
+    changing: Result<Changing, Closed>,
     /// Where the root was when it was opened, and what it was.
     root_path: PathBuf,
     root: Identity,
+}
+
+/// Why a workspace can only be read.
+#[derive(Debug)]
+pub(crate) enum Closed {
+    /// The system refuses its state directory.
+    Refused(Errno),
+    /// The journal is not to be trusted: which keys were done, nobody knows.
+    Damaged {
+        /// Of the state directory.
+        state: PathBuf,
+        why: String,
+    },
+}
+
+impl Closed {
+    fn fault(&self, path: &TreePath) -> Fault {
+        match self {
+            Self::Refused(errno) => fault(path, *errno),
+            Self::Damaged { .. } => Fault::Io { path: path.clone(), source: io::Error::other(self.to_string()) },
+        }
+    }
+}
+
+impl fmt::Display for Closed {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Refused(errno) => write!(formatter, "its state directory is refused: {errno}"),
+            Self::Damaged { state, why } => write!(
+                formatter,
+                "the journal in {} cannot be read ({why}), so files can be read and not changed; copy its journal files \
+                 away, delete them there, then suspend and resume the workspace: idempotency keys of before are then \
+                 unknown",
+                state.display()
+            ),
+        }
+    }
 }
 
 /// Whether what the system says of the state directory leaves the files readable: it is full, or not ours to write.
@@ -97,8 +134,8 @@ pub(crate) enum Recording {
 
 impl Workspace {
     /// Opens the directory `root`; `agent_state` is where the agent may keep what belongs to no workspace's file system.
-    /// What a crash left unfinished is brought to an end first. Where the state directory is full or not to be written, it
-    /// opens for reading, and each change is refused with that reason until it is opened again.
+    /// What a crash left unfinished is brought to an end first. Where the state directory is full or not to be written, or its
+    /// journal is damaged, it opens for reading, and each change is refused with that reason until it is opened again.
     ///
     /// # Errors
     /// See [`OpenError`].
@@ -158,9 +195,12 @@ impl Workspace {
         let tree = LiveTree::new(held, hidden);
         let changing = match Changing::open(&tree, state, &limits) {
             Ok(changing) => changing,
-            Err(source) => match Errno::from_io_error(&source).filter(|errno| only_readable(*errno)) {
-                Some(errno) => Err(errno),
-                None => return Err(OpenError::State { path: root.to_owned(), source }),
+            Err((state, source)) => match Errno::from_io_error(&source).filter(|errno| only_readable(*errno)) {
+                Some(errno) => Err(Closed::Refused(errno)),
+                None if source.kind() == io::ErrorKind::InvalidData => {
+                    Err(Closed::Damaged { state, why: source.to_string() })
+                }
+                None => return Err(OpenError::State { path: state, source }),
             },
         };
         let locks = Locks::default();
@@ -191,6 +231,19 @@ impl Workspace {
     pub fn stats(&self) -> Stats {
         let Ok(changing) = &self.inner.changing else { return Stats::default() };
         Stats { late_writes: changing.leftovers.late_count(), ..changing.ledger.stats() }
+    }
+
+    /// Why it can be read and not changed, where that is known since it was opened.
+    pub fn closed(&self) -> Option<String> {
+        self.inner.changing.as_ref().err().map(ToString::to_string)
+    }
+
+    /// It will not be opened again: where its state lies in the agent's own directory, that is deleted when the last call on
+    /// it has ended, but for what was kept of late writes.
+    pub fn forget(&self) {
+        if let Ok(changing) = &self.inner.changing {
+            changing.state.forget();
+        }
     }
 
     /// Replaces text in a file, or its whole content.
@@ -235,15 +288,22 @@ impl Workspace {
 }
 
 impl Changing {
-    fn open(tree: &LiveTree, state: MaybeState, limits: &LiveLimits) -> io::Result<Result<Self, Errno>> {
+    /// The error names the state directory, too.
+    fn open(
+        tree: &LiveTree,
+        state: MaybeState,
+        limits: &LiveLimits,
+    ) -> Result<Result<Self, Closed>, (PathBuf, io::Error)> {
         let state = match state {
             Ok(state) => Arc::new(state),
-            Err(errno) => return Ok(Err(errno)),
+            Err(errno) => return Ok(Err(Closed::Refused(errno))),
         };
-        let left = recover::left(&state)?;
+        let at_state = |error| (state.path().to_owned(), error);
+        let left = recover::left(&state).map_err(at_state)?;
         let ledger = Ledger::open(state.as_ref().as_fd(), &state.steps.disk, limits, |intent| {
             recover::settle(tree, &state, intent)
-        })?;
+        })
+        .map_err(at_state)?;
         let changing = Self { state, ledger, leftovers: Leftovers::new(limits, left.kept) };
         // Only now: what the journal said of them is settled, and that is durable.
         for name in left.stages {
@@ -269,6 +329,7 @@ impl Drop for Changing {
         let is_clean = !self.state.has_failed() && self.state.steps.may_tidy();
         if is_clean && self.ledger.flush(self.ledger.appended()).is_ok() {
             self.tidy(Haste::Now);
+            self.state.delete_if_forgotten();
         }
     }
 }
@@ -291,7 +352,7 @@ impl Inner {
 
     /// What is needed for a change of `path`.
     pub(crate) fn changing(&self, path: &TreePath) -> Result<&Changing, Fault> {
-        let changing = self.changing.as_ref().map_err(|errno| fault(path, *errno))?;
+        let changing = self.changing.as_ref().map_err(|closed| closed.fault(path))?;
         if changing.state.has_failed() || changing.ledger.is_broken() {
             let source = io::Error::other("the disk failed before; the workspace must be opened again");
             return Err(Fault::Io { path: path.clone(), source });

@@ -273,6 +273,9 @@ impl Host {
     fn open_directory(&self, spec: &Spec) -> Result<Option<Arc<live::Workspace>>, live::OpenError> {
         let Spec::Directory { root } = spec else { return Ok(None) };
         let workspace = live::Workspace::open(root, self.inner.store.root(), self.inner.settings.live.clone())?;
+        if let Some(why) = workspace.closed() {
+            tracing::warn!(root = %root.display(), why, "a workspace's files can be read and not changed");
+        }
         let root = root.clone();
         workspace.on_late_write(Arc::new(move |late| warn_late_write(&root, late)));
         Ok(Some(Arc::new(workspace)))

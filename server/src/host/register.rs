@@ -172,11 +172,15 @@ impl Host {
             return Err(HostFault::StaleGeneration { workspace: name.to_owned(), generation: current });
         }
         self.inner.store.remove(name).map_err(|source| HostFault::Record { workspace: name.to_owned(), source })?;
-        {
+        let directory = {
             let mut held = workspace.held();
             held.released = true;
             held.volume = None;
             workspace.epoch().advance();
+            held.directory.take()
+        };
+        if let Some(directory) = directory {
+            directory.forget();
         }
         self.inner.workspaces.write().unwrap_or_else(PoisonError::into_inner).remove(name);
         let last = if generation == 0 { current.saturating_add(1) } else { generation };

@@ -207,20 +207,53 @@ fn a_directory_that_may_not_be_written() {
     allow(0o700);
 }
 
+/// Nobody knows which keys were done, so nothing may be done; what can be read is read.
 #[test]
-fn a_broken_journal_refuses_the_workspace() {
+fn a_damaged_journal_leaves_the_files_readable() {
     let mut world = World::new();
     world.put("f", "a");
-    world.patch(&content("/f", b"b")).unwrap();
+    let plan = content("/f", b"b");
+    world.patch(&plan).unwrap();
     world.close();
-    for name in ["journal.0", "journal.1"] {
-        let path = world.place.path().join("state").join(name);
-        let mut bytes = std::fs::read(&path).unwrap();
+    let journals = ["journal.0", "journal.1"].map(|name| world.place.path().join("state").join(name));
+    let sound: Vec<Vec<u8>> = journals.iter().map(|path| std::fs::read(path).unwrap()).collect();
+    for (path, bytes) in journals.iter().zip(&sound) {
+        let mut bytes = bytes.clone();
         bytes.iter_mut().take(24).for_each(|byte| *byte ^= 0xee);
-        std::fs::write(&path, bytes).unwrap();
+        std::fs::write(path, bytes).unwrap();
     }
-    let opened = Workspace::open(&world.root(), world.place.path(), LiveLimits::default());
-    assert!(matches!(opened, Err(crate::OpenError::State { .. })));
+    let damaged: Vec<Vec<u8>> = journals.iter().map(|path| std::fs::read(path).unwrap()).collect();
+    std::fs::write(world.place.path().join("state/s77"), "what a recovery may need").unwrap();
+    world.open();
+    let workspace = world.workspace();
+    assert!(!workspace.is_sound());
+    let why = workspace.closed().unwrap();
+    assert!(why.contains("state") && why.contains("delete"), "{why}");
+    assert!(workspace.tree().open(&workspace.tree().root().unwrap(), b"f").is_ok());
+    for fault in [
+        refused(world.patch(&content("/f", b"c")), "Io"),
+        refused(world.patch(&plan), "Io"),
+        refused(world.write(&write_plan("/f"), b"c"), "Io"),
+        refused(world.workspace().remove(&remove_plan("/f"), &Unbounded), "Io"),
+        refused(world.workspace().rename(&move_plan("/f", "/g"), &Unbounded), "Io"),
+        refused(world.workspace().make_directory(&directory_plan("/d")), "Io"),
+    ] {
+        assert!(format!("{fault:?}").contains("journal"), "{fault:?}");
+    }
+    world.close();
+    let untouched: Vec<Vec<u8>> = journals.iter().map(|path| std::fs::read(path).unwrap()).collect();
+    assert!(damaged == untouched && world.staged() == ["s77"]);
+    // Put right, the key is known again.
+    for (path, bytes) in journals.iter().zip(&sound) {
+        std::fs::write(path, bytes).unwrap();
+    }
+    world.open();
+    assert!(world.patch(&plan).unwrap().replayed);
+    world.close();
+    // And without a journal it begins anew.
+    journals.iter().for_each(|path| std::fs::remove_file(path).unwrap());
+    world.open();
+    assert!(!world.patch(&plan).unwrap().replayed);
 }
 
 #[test]

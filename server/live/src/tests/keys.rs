@@ -184,3 +184,78 @@ fn keys_are_refused_rather_than_forgotten_too_soon() {
     let forgotten = (0..1_000_000).find_map(|_| workspace.patch(&first, &Unbounded).ok()).unwrap();
     assert!(!forgotten.replayed);
 }
+
+/// The state directory beside a root is that root's: another one at its path begins with no keys, and the first finds its own
+/// again when it returns.
+#[test]
+fn keys_belong_to_the_root_that_they_were_used_in() {
+    let mut world = World::new();
+    let plan = content("/f", b"a");
+    world.patch(&plan).unwrap();
+    world.close();
+    let first = world.place.path().join("first");
+    std::fs::rename(world.root(), &first).unwrap();
+    std::fs::create_dir(world.root()).unwrap();
+    for is_replayed in [false, true] {
+        world.open();
+        assert_eq!(world.patch(&plan).unwrap().replayed, is_replayed);
+        assert_eq!(world.text("f"), "a");
+        world.close();
+    }
+    // A crash in the middle of putting back: the root is noted, and its journal is still aside.
+    std::fs::remove_dir_all(world.root()).unwrap();
+    std::fs::rename(&first, world.root()).unwrap();
+    for _ in 0..2 {
+        world.open();
+        assert!(world.patch(&plan).unwrap().replayed);
+        world.close();
+        let (state, names) = (world.place.path().join("state"), world.staged());
+        assert_eq!(names.len(), 1, "{names:?}");
+        assert!(names[0].starts_with("before-"));
+        let own = format!("before-{}", std::fs::read_to_string(state.join("root")).unwrap());
+        std::fs::DirBuilder::new().mode(0o700).create(state.join(&own)).unwrap();
+        for name in ["journal.0", "journal.1"] {
+            std::fs::rename(state.join(name), state.join(&own).join(name)).unwrap();
+        }
+    }
+    world.open();
+    assert!(world.patch(&plan).unwrap().replayed);
+    // Of many roots the state of only so many is kept.
+    for number in 0..12 {
+        world.close();
+        std::fs::rename(world.root(), world.place.path().join(format!("root {number}"))).unwrap();
+        std::fs::create_dir(world.root()).unwrap();
+        world.open();
+    }
+    assert_eq!(world.staged().len(), 8, "{:?}", world.staged());
+}
+
+/// What the agent keeps of a released workspace in its own directory goes, but for what was kept of late writes.
+#[test]
+fn a_workspace_that_is_forgotten_leaves_nothing() {
+    let place = tempfile::tempdir().unwrap();
+    let (work, agent) = (place.path().join("work"), place.path().join("agent"));
+    std::fs::create_dir(&work).unwrap();
+    std::fs::create_dir(&agent).unwrap();
+    let open = || Workspace::open(&work, &agent, LiveLimits::default()).unwrap();
+    let count = || std::fs::read_dir(agent.join("live")).unwrap().count();
+    let plan = content("/f", b"a");
+    for forget in [false, true] {
+        let workspace = open();
+        assert!(!workspace.patch(&PatchPlan { key: key(), ..content("/f", b"b") }, &Unbounded).unwrap().replayed);
+        assert_eq!(workspace.patch(&plan, &Unbounded).unwrap().replayed, forget);
+        if forget {
+            workspace.forget();
+        }
+        drop(workspace);
+        assert_eq!(count(), usize::from(!forget));
+    }
+    let workspace = open();
+    assert!(!workspace.patch(&plan, &Unbounded).unwrap().replayed);
+    let state = std::fs::read_dir(agent.join("live")).unwrap().next().unwrap().unwrap().path();
+    std::fs::write(state.join("kept-1-s1"), "late").unwrap();
+    workspace.forget();
+    drop(workspace);
+    assert_eq!(std::fs::read_dir(&state).unwrap().count(), 1);
+    assert!(!open().patch(&plan, &Unbounded).unwrap().replayed);
+}

@@ -189,7 +189,7 @@ impl World {
         let mut names: Vec<String> = std::fs::read_dir(self.place.path().join("state"))
             .unwrap()
             .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-            .filter(|name| !name.starts_with("journal.") && name != "lock")
+            .filter(|name| !name.starts_with("journal.") && name != "lock" && name != "root")
             .collect();
         names.sort();
         names

@@ -252,6 +252,7 @@ fn a_root_that_was_replaced_is_changed_no_more() {
     refused(world.write(&write_plan("/f"), b"b"), "Io");
     refused(staged.finish(0, None, &Unbounded), "Io");
     refused(world.workspace().make_directory(&directory_plan("/d")), "Io");
+    refused(world.patch(&PatchPlan { validate_only: true, ..content("/f", b"b") }), "Io");
     assert_eq!(std::fs::read_dir(&old).unwrap().count(), 1);
     assert_eq!(std::fs::read_to_string(old.join("f")).unwrap(), "a");
     world.open();
