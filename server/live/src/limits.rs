@@ -40,7 +40,7 @@ impl Default for LiveLimits {
             key_retention: Duration::from_secs(15 * 60),
             key_retention_max: Duration::from_secs(24 * 60 * 60),
             journal_bytes_max: 64 << 20,
-            gather: Duration::from_millis(2),
+            gather: Duration::from_millis(4),
             gather_count_max: 64,
             lingering: Duration::from_secs(1),
             lingering_count_max: 4096,

@@ -31,6 +31,8 @@ use crate::{
 };
 
 const LOCK_NAME: &str = "lock";
+/// `BTRFS_SUPER_MAGIC` (statfs(2)).
+const BTRFS_MAGIC: u64 = 0x9123_683e;
 /// Staged and displaced files: this and a number. Nothing else in the state directory is ever deleted.
 const STAGE_PREFIX: u8 = b's';
 
@@ -42,6 +44,8 @@ pub(crate) struct State {
     stages: AtomicU64,
     /// Whether this mount has been found unable to exchange two names.
     no_exchange: AtomicBool,
+    /// A flush of a new file makes its name durable, too.
+    pub(crate) names_with_files: bool,
     /// It is the agent's own to delete, in its own directory.
     is_agents: bool,
     forgotten: AtomicBool,
@@ -140,6 +144,7 @@ impl State {
             fs::fsync(&directory)?;
             Ok((lock, agent.is_root()))
         };
+        let names_with_files = fs::fstatfs(&directory).is_ok_and(|stat| stat.f_type as u64 == BTRFS_MAGIC);
         let (lock, is_root) = match adopt() {
             Ok(adopted) => adopted,
             Err(errno @ (Errno::ROFS | Errno::NOSPC | Errno::DQUOT)) => return Ok(Err(errno)),
@@ -151,6 +156,7 @@ impl State {
             lock,
             stages: AtomicU64::new(0),
             no_exchange: AtomicBool::new(false),
+            names_with_files,
             is_agents: false,
             forgotten: AtomicBool::new(false),
             failed: AtomicBool::new(false),
