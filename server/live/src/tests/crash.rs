@@ -235,6 +235,27 @@ fn replaced_after_the_crash() {
     }
 }
 
+/// Of a replacement both names stay until `done` is durable: where the staging name is gone and the target is not ours, no
+/// exchange was made. Where it is gone and the target is ours, half of the exchange is durable.
+#[test]
+fn a_replacement_whose_staging_name_is_gone() {
+    for (step, is_done) in [("P3 durable", false), ("P4", false), ("P4 exchanged", true), ("P6", true)] {
+        let mut world = World::new();
+        world.put("f", "a");
+        world.open_with(stop_at(step));
+        let plan = edit("/f", "a", "ours");
+        assert!(world.patch(&plan).is_err());
+        world.close();
+        let staged = world.staged();
+        assert_eq!(staged.len(), 1, "{step}");
+        std::fs::remove_file(world.place.path().join("state").join(&staged[0])).unwrap();
+        world.open();
+        assert_eq!(world.text("f"), if is_done { "ours" } else { "a" }, "{step}");
+        assert_eq!(world.patch(&plan).unwrap().replayed, is_done, "{step}");
+        assert_eq!(world.text("f"), "ours", "{step}");
+    }
+}
+
 /// A process of the workspace replaces the file just before the exchange, and the crash comes before anybody has looked.
 #[test]
 fn something_newer_was_displaced_before_the_crash() {
