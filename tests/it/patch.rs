@@ -117,7 +117,8 @@ fn a_text_that_is_not_there_is_refused_by_its_edit() {
         .with("nearest_line", "2");
     check_refused(&site, at("/a", "one \ntwo", "x"), ErrorReason::EditNoMatch).with("cause", "trailing_whitespace");
     check_refused(&site, at("/a", "  two\n  three", "x"), ErrorReason::EditNoMatch).with("cause", "indentation");
-    check_refused(&site, at("/a", "zwei", "two"), ErrorReason::EditNoMatch).with("cause", "already_applied");
+    check_refused(&site, at("/a", "zwei\ndrei", "two\nthree"), ErrorReason::EditNoMatch)
+        .with("cause", "already_applied");
 }
 
 #[test]

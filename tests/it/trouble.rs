@@ -112,7 +112,7 @@ fn a_file_that_is_a_mount_point_is_not_replaced_and_one_behind_it_is_outside() {
 
 #[test]
 fn a_file_that_somebody_writes_is_not_patched_behind_his_back() {
-    let site = Site::live(|root| put(root, "a", "one\n"));
+    let mut site = Site::live_with(Setup::new().expect_warnings(), |root| put(root, "a", "one\n"));
     let mut writer = OpenOptions::new().append(true).open(site.file("/a")).expect("a writer");
     let refusal = site.patch(ask::patch(LIVE, "/a", "one", "two")).expect_err("it is being written");
     refusal.expect(ErrorReason::BusyWriter).with("path", "/a");
@@ -131,6 +131,19 @@ fn a_file_that_somebody_writes_is_not_patched_behind_his_back() {
     refusal.expect(ErrorReason::RevisionMismatch).with("actual_revision", &revision_of(b"new\n"));
     let answer = site.patch(ask::patch(LIVE, "/a", "new", "newer")).expect("nobody writes it");
     assert!(!answer.replaced_open_file);
+    // What he wrote to the replaced file is not in the new one, but it is kept, and the log says where.
+    let (status, _) = site.world.terminate();
+    assert!(status.success());
+    let log = site.world.log_text();
+    let loud: Vec<serde_json::Value> = log
+        .lines()
+        .filter_map(|line| serde_json::from_str(line).ok())
+        .filter(|event: &serde_json::Value| event["level"] == "WARN" || event["level"] == "ERROR")
+        .collect();
+    let [warning] = &loud[..] else { panic!("one warning, and no error: {loud:?}") };
+    assert_eq!(warning["path"], "/a");
+    let kept = warning["kept"].as_str().expect("it is kept");
+    assert_eq!(fs::read(kept).expect("where the log says"), b"one\nlost\n");
 }
 
 #[test]
