@@ -121,7 +121,7 @@ fn is_dots(name: &[u8]) -> bool {
 
 impl Ext4 {
     /// A directory that a name leads to, or the root: an inode that must be one.
-    pub(crate) fn directory_inode(&self, number: u32) -> Result<Inode, TreeError> {
+    pub(crate) fn directory_inode(&self, number: u32) -> Result<Arc<Inode>, TreeError> {
         let inode = self.named_inode(number)?;
         match inode.kind {
             FileType::Directory => Ok(inode),

@@ -1,6 +1,6 @@
 //! The engines' questions, answered from an ext4 file system.
 
-use std::{io, ops::ControlFlow};
+use std::{io, ops::ControlFlow, sync::Arc};
 
 use dormouse_files::{
     meta::{FileType, Meta},
@@ -10,6 +10,7 @@ use dormouse_files::{
 use super::{
     Ext4,
     inode::{Inode, ROOT, flag},
+    names::Lead,
 };
 
 /// PATH_MAX without the final NUL.
@@ -38,20 +39,41 @@ impl Ext4 {
     /// every directory has one `..` and the root's is the root, each directory can then be entered from one parent only,
     /// and no way down leads back to a directory that it came through. The kernel keeps `..` true on every rename.
     pub(crate) fn directory(&self, parent: u32, name: &[u8]) -> Result<u32, TreeError> {
-        let parent = self.directory_inode(parent)?;
-        let number = self.lookup(&parent, name)?;
-        let child = self.directory_inode(number)?;
-        if number == ROOT || self.parent_of(&child)? != parent.number {
-            return Err(child.corrupt(&format!("directory: found in inode {}, which is not its ..", parent.number)));
+        let child = match self.lead(parent, name)? {
+            Lead::Entered(number) => return Ok(number),
+            Lead::Inode(inode) => inode,
+            Lead::Nowhere => return Err(TreeError::NotFound),
+        };
+        if child.kind != FileType::Directory {
+            return Err(TreeError::NotDirectory(child.kind));
         }
-        Ok(number)
+        if child.number == ROOT || self.parent_of(&child)? != parent {
+            return Err(child.corrupt(&format!("directory: found in inode {parent}, which is not its ..")));
+        }
+        self.names.put(parent, name, Lead::Entered(child.number));
+        Ok(child.number)
+    }
+
+    /// Where a name leads: as it was found before, or as the directory says.
+    fn lead(&self, parent: u32, name: &[u8]) -> Result<Lead, TreeError> {
+        if let Some(lead) = self.names.get(parent, name) {
+            return Ok(lead);
+        }
+        let directory = self.directory_inode(parent)?;
+        let lead = match self.lookup(&directory, name) {
+            Ok(number) => Lead::Inode(self.named_inode(number)?),
+            Err(TreeError::NotFound) => Lead::Nowhere,
+            Err(error) => return Err(error),
+        };
+        self.names.put(parent, name, lead.clone());
+        Ok(lead)
     }
 
     pub(crate) fn stat(&self, parent: u32, name: &[u8]) -> Result<Meta, TreeError> {
         Ok(self.child(parent, name)?.meta())
     }
 
-    pub(crate) fn names(
+    pub(crate) fn list(
         &self,
         directory: u32,
         visit: &mut dyn FnMut(Name<'_>) -> ControlFlow<()>,
@@ -90,7 +112,7 @@ impl Ext4 {
         Ok(())
     }
 
-    pub(crate) fn open(&self, parent: u32, name: &[u8]) -> Result<Inode, TreeError> {
+    pub(crate) fn open(&self, parent: u32, name: &[u8]) -> Result<Arc<Inode>, TreeError> {
         let inode = self.child(parent, name)?;
         if inode.kind != FileType::Regular {
             return Err(TreeError::NotRegular(inode.kind));
@@ -99,8 +121,11 @@ impl Ext4 {
         Ok(inode)
     }
 
-    fn child(&self, parent: u32, name: &[u8]) -> Result<Inode, TreeError> {
-        let parent = self.directory_inode(parent)?;
-        self.named_inode(self.lookup(&parent, name)?)
+    fn child(&self, parent: u32, name: &[u8]) -> Result<Arc<Inode>, TreeError> {
+        match self.lead(parent, name)? {
+            Lead::Inode(inode) => Ok(inode),
+            Lead::Entered(number) => self.named_inode(number),
+            Lead::Nowhere => Err(TreeError::NotFound),
+        }
     }
 }
