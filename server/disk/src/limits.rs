@@ -28,7 +28,7 @@ impl Default for DiskLimits {
         Self {
             overlay_bytes_max: 256 << 20,
             revoke_count_max: 4 << 20,
-            cache_bytes_max: 16 << 20,
+            cache_bytes_max: 24 << 20,
             inode_bytes_max: 2 << 20,
             name_bytes_max: 12 << 20,
             directory_bytes_max: 1 << 30,

@@ -24,8 +24,10 @@ use crate::{BlockSource, DiskLimits};
 
 /// Bytes that are read at once where neighbours are likely to be asked for next.
 const AHEAD_BYTES: usize = 32 << 10;
+/// Tells the key of blocks that were read together from that of the first of them: no block's number has so many bits.
+const WINDOW: u64 = 1 << 63;
 
-/// One block of metadata in memory.
+/// One block of metadata in memory, or some that lie together.
 pub(crate) struct Block {
     bytes: Box<[u8]>,
     verified: AtomicU64,
@@ -75,6 +77,7 @@ pub(crate) struct Blocks {
     overlay: Overlay,
     cache: Cache<Arc<Block>>,
     cache_bytes_max: usize,
+    ahead_block_count: u64,
 }
 
 impl Blocks {
@@ -87,6 +90,10 @@ impl Blocks {
             overlay: Overlay::new(),
             cache: Cache::new(limits.cache_bytes_max),
             cache_bytes_max: limits.cache_bytes_max,
+            // A small cache is not to be filled by what nobody asked for.
+            ahead_block_count: (AHEAD_BYTES.min(limits.cache_bytes_max / 256) as u64
+                / u64::from(superblock.block_bytes))
+            .max(1),
         }
     }
 
@@ -125,33 +132,31 @@ impl Blocks {
         }
     }
 
-    /// The same for one of a run of blocks of which others are likely to be asked for next: they are read along.
-    pub(crate) fn metadata_of_run(&self, number: u64, run: Range<u64>) -> Result<Arc<Block>, TreeError> {
-        if let Some(block) = self.kept(number)? {
-            return Ok(block);
-        }
+    /// A block of a run of which others are likely to be asked for next: they are read along and kept as one. Gives where in
+    /// the bytes the block begins.
+    pub(crate) fn metadata_of_run(&self, number: u64, run: Range<u64>) -> Result<(Arc<Block>, usize), TreeError> {
         let size = self.block_bytes as usize;
-        let ahead = (AHEAD_BYTES / size) as u64;
-        let window = number - number.checked_rem(ahead).unwrap_or(0);
+        let ahead = self.ahead_block_count;
+        let window = number - number % ahead;
         let window = window.max(run.start)..window.saturating_add(ahead).min(run.end);
         let count = window.end.saturating_sub(window.start);
         if count < 2 || !window.contains(&number) || !self.contain(window.start, count) {
-            return self.read_metadata(number);
+            return Ok((self.metadata(number)?, 0));
         }
-        let mut bytes = vec![0; count as usize * size];
-        if self.read(window.start, 0, &mut bytes).is_err() {
-            // A neighbour that cannot be read is not this block's fault.
-            return self.read_metadata(number);
-        }
-        let mut found = None;
-        for (other, bytes) in window.zip(bytes.chunks_exact(size)) {
-            if other == number {
-                found = Some(self.keep(other, bytes.into()));
-            } else if !self.cache.holds(other) {
-                self.keep(other, bytes.into());
+        let within = (number - window.start) as usize * size;
+        let key = window.start | WINDOW;
+        if let Some(blocks) = self.cache.get(key, |blocks| Some(Arc::clone(blocks))) {
+            // Another run may have been said to begin there and to be shorter.
+            if blocks.bytes.len() == count as usize * size {
+                return Ok((blocks, within));
             }
         }
-        found.ok_or_else(|| corrupt(format!("block {number} lies outside the file system")))
+        let mut bytes = vec![0; count as usize * size].into_boxed_slice();
+        match self.read(window.start, 0, &mut bytes) {
+            Ok(()) => Ok((self.keep(key, bytes), within)),
+            // A neighbour that cannot be read is not this block's fault.
+            Err(_) => Ok((self.metadata(number)?, 0)),
+        }
     }
 
     fn kept(&self, number: u64) -> Result<Option<Arc<Block>>, TreeError> {
@@ -168,10 +173,10 @@ impl Blocks {
         Ok(self.keep(number, bytes))
     }
 
-    fn keep(&self, number: u64, bytes: Box<[u8]>) -> Arc<Block> {
+    fn keep(&self, key: u64, bytes: Box<[u8]>) -> Arc<Block> {
         let value_bytes = bytes.len() + size_of::<Block>();
         let block = Arc::new(Block::new(bytes));
-        self.cache.put(number, Arc::clone(&block), value_bytes);
+        self.cache.put(key, Arc::clone(&block), value_bytes);
         block
     }
 

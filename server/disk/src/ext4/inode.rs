@@ -181,7 +181,8 @@ impl Ext4 {
         let end = table
             .checked_add(whole)
             .ok_or_else(|| corrupt(format!("inode {number}: its table lies outside the file system")))?;
-        Ok((self.blocks.metadata_of_run(table + place / size, table..end)?, (place % size) as usize))
+        let (holder, start) = self.blocks.metadata_of_run(table + place / size, table..end)?;
+        Ok((holder, start + (place % size) as usize))
     }
 
     fn parse_inode(&self, number: u32, raw: &[u8], sum: Sum) -> Result<Inode, TreeError> {
