@@ -135,3 +135,94 @@ impl Volumes {
         closed
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{path::Path, process::Command};
+
+    use super::*;
+    use crate::host::{
+        spec::{DiskFormat, DiskLayer, FileSystem, Spec},
+        state::State,
+        store::{Moment, Record, SCHEMA},
+    };
+
+    fn make(place: &Path, name: &str) -> (Arc<Workspace>, Disk) {
+        let path = place.join(name);
+        let tools = format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default());
+        let mut make = Command::new("mke2fs");
+        make.env("PATH", tools).args(["-q", "-F", "-t", "ext4"]).arg(&path).arg("8M");
+        assert!(make.status().expect("mke2fs (Debian package e2fsprogs) starts").success());
+        let layers = vec![DiskLayer { path, format: DiskFormat::Raw }];
+        let (partition, mount_path) = (None, "/".to_owned());
+        let disk = Disk { layers, partition, file_system: FileSystem::Ext4, mount_path, flushes: true };
+        let record = Record {
+            schema: SCHEMA,
+            name: name.to_owned(),
+            spec: Spec::Machine { guest: None, disks: vec![disk.clone()] },
+            state: State::Suspended,
+            generation: 1,
+            last: None,
+            seal: None,
+            note: String::new(),
+            transition_time: Moment::now(),
+            frozen: None,
+        };
+        (Arc::new(Workspace::new(record, None)), disk)
+    }
+
+    fn open(volumes: &Volumes, (workspace, disk): &(Arc<Workspace>, Disk)) -> OpenVolume {
+        let lease = workspace.epoch().lease(None);
+        let limits = DiskLimits::default();
+        volumes.open(workspace, disk, Unsealed::Never, &lease, &limits).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    fn is_open((workspace, _): &(Arc<Workspace>, Disk)) -> bool {
+        workspace.held().volume.is_some()
+    }
+
+    #[test]
+    fn the_least_recently_read_disk_is_closed() {
+        let place = tempfile::tempdir().unwrap();
+        let volumes = Volumes::new(VolumeSettings { volume_count_max: 2, ..VolumeSettings::default() });
+        let all = ["a", "b", "c"].map(|name| make(place.path(), name));
+        let first = open(&volumes, &all[0]);
+        assert!(Arc::ptr_eq(&first.volume, &open(&volumes, &all[0]).volume), "one for each rest");
+        open(&volumes, &all[1]);
+        open(&volumes, &all[0]);
+        open(&volumes, &all[2]);
+        assert_eq!(all.each_ref().map(is_open), [true, false, true]);
+        // A transition lets go of the disk; nobody else holds it.
+        let held = Arc::downgrade(&first.volume);
+        drop(first);
+        all[0].0.held().volume = None;
+        assert!(held.upgrade().is_none());
+        open(&volumes, &all[1]);
+        assert_eq!(all.each_ref().map(is_open), [false, true, true]);
+    }
+
+    #[test]
+    fn the_bytes_of_all_disks_have_a_bound() {
+        let place = tempfile::tempdir().unwrap();
+        let all = ["a", "b", "c", "d"].map(|name| make(place.path(), name));
+        let one = open(&Volumes::new(VolumeSettings::default()), &all[0]).volume.held_bytes();
+        assert!(one > 0);
+        all[0].0.held().volume = None;
+        let settings = VolumeSettings { volume_bytes_max: one * 5 / 2, ..VolumeSettings::default() };
+        let volumes = Volumes::new(settings.clone());
+        for workspace in all.iter().cycle().take(20) {
+            open(&volumes, workspace);
+            let volumes = all.iter().filter_map(|(workspace, _)| workspace.held().volume.clone());
+            let bytes: usize = volumes.map(|open| open.volume.held_bytes()).sum();
+            assert!((one..=settings.volume_bytes_max).contains(&bytes), "{bytes} of {}", settings.volume_bytes_max);
+        }
+        // One disk beyond the bound is still read.
+        let volumes = Volumes::new(VolumeSettings { volume_bytes_max: 0, ..settings });
+        for workspace in &all {
+            workspace.0.held().volume = None;
+        }
+        open(&volumes, &all[0]);
+        open(&volumes, &all[1]);
+        assert_eq!(all.each_ref().map(is_open), [false, true, false, false]);
+    }
+}
