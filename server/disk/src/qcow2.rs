@@ -74,6 +74,11 @@ impl Chain {
         let top = below.ok_or_else(|| unavailable("no_layers"))?;
         Ok(Self { top, layers: opened, has_device })
     }
+
+    /// Of each layer, see [`LayerFile::opened`].
+    pub(crate) fn opened(&self) -> Vec<LayerStamp> {
+        self.layers.iter().map(|layer| layer.opened().clone()).collect()
+    }
 }
 
 /// What the format's own checks refuse is no failure of the system.

@@ -4,7 +4,7 @@
 //! clone, because a file that is truncated under a map kills the process.
 
 use std::{
-    fs::{File, OpenOptions},
+    fs::{File, Metadata, OpenOptions},
     io::{self, Seek, SeekFrom},
     os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
@@ -77,13 +77,13 @@ pub trait BlockSource: Send + Sync {
     }
 }
 
-/// A file or block device that is open, and what is needed to tell whether its path still leads to it as it was.
+/// A file or block device that is open, and what tells whether its path still leads to it as it was.
 pub(crate) struct LayerFile {
     pub(crate) file: File,
     path: PathBuf,
     device: u64,
     is_device: bool,
-    file_system_id: u64,
+    opened: LayerStamp,
 }
 
 impl LayerFile {
@@ -92,7 +92,8 @@ impl LayerFile {
         let meta = file.metadata()?;
         let file_system_id = fstatvfs(&file).map_err(io::Error::from)?.filesystem_id();
         let is_device = meta.file_type().is_block_device();
-        Ok(Self { file, path: path.to_owned(), device: meta.dev(), is_device, file_system_id })
+        let opened = stamp_of(&meta, &file, file_system_id)?;
+        Ok(Self { file, path: path.to_owned(), device: meta.dev(), is_device, opened })
     }
 
     /// Whether it is a block device, on which a writer need not move the stamp.
@@ -100,23 +101,32 @@ impl LayerFile {
         self.is_device
     }
 
+    /// The stamp of the file that is held, from before its first byte was read; whatever its path leads to by now.
+    pub(crate) fn opened(&self) -> &LayerStamp {
+        &self.opened
+    }
+
     /// The stamp of what the path leads to now: by path, so that a layer that was replaced or removed is noticed.
     pub(crate) fn stamp(&self) -> io::Result<LayerStamp> {
         let meta = std::fs::metadata(&self.path)?;
         // No other file system has this one's device number while a file of it is held open.
         let file_system_id = match meta.dev() == self.device {
-            true => self.file_system_id,
+            true => self.opened.file_system_id,
             false => statvfs(&self.path).map_err(io::Error::from)?.filesystem_id(),
         };
-        let size_bytes = if meta.file_type().is_block_device() { length_of(&self.file)? } else { meta.len() };
-        Ok(LayerStamp {
-            inode: meta.ino(),
-            size_bytes,
-            modify_time: time(meta.mtime(), meta.mtime_nsec()),
-            change_time: time(meta.ctime(), meta.ctime_nsec()),
-            file_system_id,
-        })
+        stamp_of(&meta, &self.file, file_system_id)
     }
+}
+
+fn stamp_of(meta: &Metadata, file: &File, file_system_id: u64) -> io::Result<LayerStamp> {
+    let size_bytes = if meta.file_type().is_block_device() { length_of(file)? } else { meta.len() };
+    Ok(LayerStamp {
+        inode: meta.ino(),
+        size_bytes,
+        modify_time: time(meta.mtime(), meta.mtime_nsec()),
+        change_time: time(meta.ctime(), meta.ctime_nsec()),
+        file_system_id,
+    })
 }
 
 /// A file or block device whose bytes are the disk's.
@@ -128,8 +138,13 @@ pub(crate) struct RawFile {
 impl RawFile {
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         let layer = LayerFile::open(path)?;
-        let length = length_of(&layer.file)?;
+        let length = layer.opened().size_bytes;
         Ok(Self { layer, length })
+    }
+
+    /// See [`LayerFile::opened`].
+    pub(crate) fn opened(&self) -> Vec<LayerStamp> {
+        vec![self.layer.opened().clone()]
     }
 }
 

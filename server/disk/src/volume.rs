@@ -86,6 +86,7 @@ enum Wish {
 /// A source, what its layers looked like before any of its bytes was read, and what became of the wish for a clone.
 type Layers = (Arc<dyn BlockSource>, Vec<LayerStamp>, Cloning);
 
+/// The stamps are from before anything is read or cloned: what is read must be no older than its stamp.
 fn open_layers(spec: &DiskSpec, wish: Wish, limits: &DiskLimits) -> Result<(Layers, PathBuf), OpenError> {
     let Some(first) = spec.layers.first() else {
         return Err(OpenError::Unavailable { what: "no_layers".to_owned() });
@@ -93,20 +94,19 @@ fn open_layers(spec: &DiskSpec, wish: Wish, limits: &DiskLimits) -> Result<(Laye
     if spec.layers.len() > limits.layer_count_max {
         return Err(OpenError::Unavailable { what: "layer_count".to_owned() });
     }
-    let failed = |source| OpenError::Io { path: first.path.clone(), source };
     let layers: Layers = match first.format {
         Format::Qcow2 => {
             let chain = Chain::open(&spec.layers)?;
-            let stamp = chain.stamp().map_err(failed)?;
+            let stamp = chain.opened();
             (Arc::new(chain), stamp, Cloning::None)
         }
         Format::Raw if spec.layers.len() > 1 => {
             return Err(OpenError::Unavailable { what: "raw_layer_with_backing".to_owned() });
         }
         Format::Raw => {
-            let raw = RawFile::open(&first.path).map_err(failed)?;
-            // Before anything is read or cloned: what is read must be no older than its stamp.
-            let stamp = raw.stamp().map_err(failed)?;
+            let raw =
+                RawFile::open(&first.path).map_err(|source| OpenError::Io { path: first.path.clone(), source })?;
+            let stamp = raw.opened();
             match wish {
                 Wish::NoClone => (Arc::new(raw), stamp, Cloning::None),
                 Wish::Clone => match ClonedFile::of(raw) {

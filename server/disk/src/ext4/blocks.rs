@@ -39,6 +39,7 @@ pub(crate) enum Role {
     ExtentNode = 1,
     Directory = 2,
     Xattr = 3,
+    Descriptors = 4,
 }
 
 impl Block {

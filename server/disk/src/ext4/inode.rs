@@ -121,10 +121,23 @@ impl Ext4 {
     /// # Errors
     /// `Corrupt` for a number that no name may lead to, an unused inode, a checksum that does not hold.
     pub(crate) fn named_inode(&self, number: u32) -> Result<Arc<Inode>, TreeError> {
+        self.check_named(number, Self::inode)
+    }
+
+    /// The same of an inode that is not likely to be kept: a name led to it for the first time.
+    pub(crate) fn new_named_inode(&self, number: u32) -> Result<Arc<Inode>, TreeError> {
+        self.check_named(number, Self::new_inode)
+    }
+
+    fn check_named(
+        &self,
+        number: u32,
+        read: fn(&Self, u32) -> Result<Arc<Inode>, TreeError>,
+    ) -> Result<Arc<Inode>, TreeError> {
         if number != ROOT && number < self.superblock.first_inode {
             return Err(corrupt(format!("a name leads to the reserved inode {number}")));
         }
-        let inode = self.inode(number)?;
+        let inode = read(self, number)?;
         if inode.link_count == 0 {
             return Err(inode.corrupt("named, but unlinked"));
         }
@@ -136,9 +149,13 @@ impl Ext4 {
 
     /// Reads any inode, the reserved ones too.
     pub(crate) fn inode(&self, number: u32) -> Result<Arc<Inode>, TreeError> {
-        if let Some(inode) = self.inodes.0.get(u64::from(number), |inode| Some(Arc::clone(inode))) {
-            return Ok(inode);
+        match self.inodes.0.get(u64::from(number), |inode| Some(Arc::clone(inode))) {
+            Some(inode) => Ok(inode),
+            None => self.new_inode(number),
         }
+    }
+
+    fn new_inode(&self, number: u32) -> Result<Arc<Inode>, TreeError> {
         let inode = match self.changes.as_ref().and_then(|changes| changes.inodes.get(&number)) {
             // It was put together from a fast commit, which has a checksum of its own.
             Some(bytes) => self.parse_inode(number, bytes, Sum::Held)?,

@@ -16,6 +16,13 @@ use super::{
 /// PATH_MAX without the final NUL.
 const LINK_BYTES_MAX: u64 = 4_095;
 
+/// Whether what was found is kept for the next one who asks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Memory {
+    Keep,
+    Leave,
+}
+
 fn encrypted(inode: &Inode) -> Result<(), TreeError> {
     if inode.has(flag::ENCRYPT) {
         return Err(TreeError::Unavailable { what: "encrypted".to_owned() });
@@ -39,7 +46,8 @@ impl Ext4 {
     /// every directory has one `..` and the root's is the root, each directory can then be entered from one parent only,
     /// and no way down leads back to a directory that it came through. The kernel keeps `..` true on every rename.
     pub(crate) fn directory(&self, parent: u32, name: &[u8]) -> Result<u32, TreeError> {
-        let child = match self.lead(parent, name)? {
+        // Kept below, once it is known that it may be entered.
+        let child = match self.lead(parent, name, Memory::Leave)? {
             Lead::Entered(number) => return Ok(number),
             Lead::Inode(inode) => inode,
             Lead::Nowhere => return Err(TreeError::NotFound),
@@ -55,22 +63,24 @@ impl Ext4 {
     }
 
     /// Where a name leads: as it was found before, or as the directory says.
-    fn lead(&self, parent: u32, name: &[u8]) -> Result<Lead, TreeError> {
+    fn lead(&self, parent: u32, name: &[u8], memory: Memory) -> Result<Lead, TreeError> {
         if let Some(lead) = self.names.get(parent, name) {
             return Ok(lead);
         }
         let directory = self.directory_inode(parent)?;
         let lead = match self.lookup(&directory, name) {
-            Ok(number) => Lead::Inode(self.named_inode(number)?),
+            Ok(number) => Lead::Inode(self.new_named_inode(number)?),
             Err(TreeError::NotFound) => Lead::Nowhere,
             Err(error) => return Err(error),
         };
-        self.names.put(parent, name, lead.clone());
+        if memory == Memory::Keep || matches!(lead, Lead::Nowhere) {
+            self.names.put(parent, name, lead.clone());
+        }
         Ok(lead)
     }
 
     pub(crate) fn stat(&self, parent: u32, name: &[u8]) -> Result<Meta, TreeError> {
-        Ok(self.child(parent, name)?.meta())
+        Ok(self.child(parent, name, Memory::Keep)?.meta())
     }
 
     pub(crate) fn list(
@@ -83,7 +93,7 @@ impl Ext4 {
     }
 
     pub(crate) fn link(&self, parent: u32, name: &[u8]) -> Result<Vec<u8>, TreeError> {
-        let inode = self.child(parent, name)?;
+        let inode = self.child(parent, name, Memory::Keep)?;
         if inode.kind != FileType::Symlink {
             // What readlink(2) says of it.
             return Err(TreeError::Io(io::ErrorKind::InvalidInput.into()));
@@ -113,7 +123,9 @@ impl Ext4 {
     }
 
     pub(crate) fn open(&self, parent: u32, name: &[u8]) -> Result<Arc<Inode>, TreeError> {
-        let inode = self.child(parent, name)?;
+        // Whoever reads all files of a disk must not drive out what is asked by its path again and again, and what is
+        // opened by its path was looked at just before.
+        let inode = self.child(parent, name, Memory::Leave)?;
         if inode.kind != FileType::Regular {
             return Err(TreeError::NotRegular(inode.kind));
         }
@@ -121,8 +133,8 @@ impl Ext4 {
         Ok(inode)
     }
 
-    fn child(&self, parent: u32, name: &[u8]) -> Result<Arc<Inode>, TreeError> {
-        match self.lead(parent, name)? {
+    fn child(&self, parent: u32, name: &[u8], memory: Memory) -> Result<Arc<Inode>, TreeError> {
+        match self.lead(parent, name, memory)? {
             Lead::Inode(inode) => Ok(inode),
             Lead::Entered(number) => self.named_inode(number),
             Lead::Nowhere => Err(TreeError::NotFound),
