@@ -5,7 +5,7 @@ use std::{path::PathBuf, time::Duration};
 use clap::{Args, Parser, Subcommand};
 
 use crate::config::{
-    Address, Config, ConfigError, ConfiguredState, DiskConfig, LogFormat, ServeUnsealed, WorkspaceConfig,
+    Address, CloneMode, Config, ConfigError, ConfiguredState, DiskConfig, LogFormat, ServeUnsealed, WorkspaceConfig,
 };
 use crate::{
     guest::GuestAddress,
@@ -69,6 +69,9 @@ pub struct ServeFlags {
     /// Whether a disk whose journal needs recovery may answer with what the journal holds.
     #[arg(long, value_enum)]
     pub serve_unsealed: Option<ServeUnsealed>,
+    /// Whether a sealed disk is read from a reflink clone, where its file system can make one.
+    #[arg(long = "clone", value_enum, value_name = "MODE")]
+    pub clone_mode: Option<CloneMode>,
     /// How the log is written.
     #[arg(long, value_enum)]
     pub log_format: Option<LogFormat>,
@@ -134,6 +137,9 @@ impl ServeFlags {
         config.disable_features.extend(self.disable_feature.iter().cloned());
         if let Some(serve_unsealed) = self.serve_unsealed {
             config.offline.serve_unsealed = serve_unsealed;
+        }
+        if let Some(clone) = self.clone_mode {
+            config.offline.clone = clone;
         }
         if let Some(format) = self.log_format {
             config.log.format = format;

@@ -1,6 +1,7 @@
 //! The whole product from outside, a file a subject. See `tests/run` for how all of it is run.
 
 mod changes;
+mod clone;
 mod command;
 mod conformance;
 mod crash;

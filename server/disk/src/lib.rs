@@ -20,4 +20,4 @@ pub use ext4::xattr::Xattr;
 pub use limits::DiskLimits;
 pub use source::{BlockSource, LayerStamp, MemorySource, open_layer};
 pub use spec::{Consistency, DiskSpec, Format, Layer, OpenError, Partition, Unsealed};
-pub use volume::{DirectoryId, OpenFile, Probe, Volume, probe};
+pub use volume::{Cloning, DirectoryId, OpenFile, Probe, Volume, probe};

@@ -9,6 +9,10 @@ pub struct DiskLimits {
     pub revoke_count_max: usize,
     /// Blocks of metadata that are kept in memory for each open disk, in bytes.
     pub cache_bytes_max: usize,
+    /// Inodes of directories that are kept in memory for each open disk, in bytes.
+    pub inode_bytes_max: usize,
+    /// Names, missing ones and those with their inodes, that are kept in memory for each open disk, in bytes.
+    pub name_bytes_max: usize,
     /// Bytes of one directory; a listing or a linear lookup beyond it is refused.
     pub directory_bytes_max: u64,
     /// Bytes of all the extended attributes of one inode.
@@ -24,7 +28,9 @@ impl Default for DiskLimits {
         Self {
             overlay_bytes_max: 256 << 20,
             revoke_count_max: 4 << 20,
-            cache_bytes_max: 16 << 20,
+            cache_bytes_max: 24 << 20,
+            inode_bytes_max: 2 << 20,
+            name_bytes_max: 12 << 20,
             directory_bytes_max: 1 << 30,
             xattr_bytes_max: 1 << 20,
             layer_count_max: 16,

@@ -6,19 +6,11 @@
 //!
 //! Source: QEMU's `docs/interop/qcow2.rst`.
 
-use std::{
-    fs::File,
-    io,
-    os::unix::fs::FileExt,
-    path::{Path, PathBuf},
-};
+use std::{fs::File, io, os::unix::fs::FileExt, path::Path};
 
 use imago::{DenyImplicitOpenGate, FormatAccess, FormatDriverBuilder, file::File as Storage, qcow2::Qcow2, raw::Raw};
 
-use crate::{
-    BlockSource, Format, Layer, LayerStamp, OpenError,
-    source::{is_device, open_layer, stamp_of},
-};
+use crate::{BlockSource, Format, Layer, LayerStamp, OpenError, source::LayerFile};
 
 const HEADER_BYTES: usize = 104;
 /// Largest table of the first level that QEMU takes, in bytes.
@@ -38,7 +30,7 @@ mod incompatible {
 /// The layers of one disk, read as one.
 pub(crate) struct Chain {
     top: FormatAccess<Storage>,
-    layers: Vec<(PathBuf, File)>,
+    layers: Vec<LayerFile>,
     has_device: bool,
 }
 
@@ -58,9 +50,9 @@ impl Chain {
         let mut opened = Vec::new();
         let mut has_device = false;
         for layer in layers.iter().rev() {
-            let file = open_layer(&layer.path).map_err(failed(&layer.path))?;
-            has_device |= is_device(&file).map_err(failed(&layer.path))?;
-            let storage = Storage::try_from(file.try_clone().map_err(failed(&layer.path))?);
+            let held = LayerFile::open(&layer.path).map_err(failed(&layer.path))?;
+            has_device |= held.is_device();
+            let storage = Storage::try_from(held.file.try_clone().map_err(failed(&layer.path))?);
             let storage = storage.map_err(failed(&layer.path))?;
             let access = match (layer.format, below.take()) {
                 (Format::Raw, Some(_)) => return Err(unavailable("raw_layer_with_backing")),
@@ -69,18 +61,23 @@ impl Chain {
                     FormatAccess::new(raw.map_err(failed(&layer.path))?)
                 }
                 (Format::Qcow2, backing) => {
-                    check_header(&file, &layer.path, backing.is_some())?;
+                    check_header(&held.file, &layer.path, backing.is_some())?;
                     let image = Qcow2::<Storage>::builder(storage).backing(backing);
                     let image = image.open(DenyImplicitOpenGate::default());
                     FormatAccess::new(image.map_err(refused(&layer.path))?)
                 }
             };
             below = Some(access);
-            opened.push((layer.path.clone(), file));
+            opened.push(held);
         }
         opened.reverse();
         let top = below.ok_or_else(|| unavailable("no_layers"))?;
         Ok(Self { top, layers: opened, has_device })
+    }
+
+    /// Of each layer, see [`LayerFile::opened`].
+    pub(crate) fn opened(&self) -> Vec<LayerStamp> {
+        self.layers.iter().map(|layer| layer.opened().clone()).collect()
     }
 }
 
@@ -169,7 +166,7 @@ impl BlockSource for Chain {
     }
 
     fn stamp(&self) -> io::Result<Vec<LayerStamp>> {
-        self.layers.iter().map(|(path, file)| stamp_of(path, file)).collect()
+        self.layers.iter().map(LayerFile::stamp).collect()
     }
 
     fn stamp_tells(&self) -> bool {

@@ -1,10 +1,10 @@
 //! Where a disk's bytes come from: a raw file, a block device, a part of one, or memory.
 //!
-//! Sources only read. They take no lock, because a reader must never delay a resume, and they map no file, because a file
-//! that is truncated under a map kills the process.
+//! Sources only read. They take no lock, because a reader must never delay a resume, and they map no file but a private
+//! clone, because a file that is truncated under a map kills the process.
 
 use std::{
-    fs::{File, OpenOptions},
+    fs::{File, Metadata, OpenOptions},
     io::{self, Seek, SeekFrom},
     os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
@@ -12,7 +12,11 @@ use std::{
 };
 
 use dormouse_files::meta::Time;
-use nix::{fcntl::OFlag, sys::statvfs::statvfs};
+use dormouse_map::MappedClone;
+use nix::{
+    fcntl::OFlag,
+    sys::statvfs::{fstatvfs, statvfs},
+};
 
 /// What tells whether a layer may have been written since: a writer moves at least one of these, except on a block device.
 /// The device number is left out, because it changes with a reboot.
@@ -52,6 +56,15 @@ pub trait BlockSource: Send + Sync {
         None
     }
 
+    /// Fills the buffer from what the layers hold now. It differs from [`BlockSource::read_at`] where that reads a private
+    /// copy.
+    ///
+    /// # Errors
+    /// As [`BlockSource::read_at`].
+    fn read_layers_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        self.read_at(offset, buffer)
+    }
+
     /// What the layers look like now, in the order of the record.
     ///
     /// # Errors
@@ -64,20 +77,121 @@ pub trait BlockSource: Send + Sync {
     }
 }
 
+/// A file or block device that is open, and what tells whether its path still leads to it as it was.
+pub(crate) struct LayerFile {
+    pub(crate) file: File,
+    path: PathBuf,
+    device: u64,
+    is_device: bool,
+    opened: LayerStamp,
+}
+
+impl LayerFile {
+    pub(crate) fn open(path: &Path) -> io::Result<Self> {
+        let file = open_layer(path)?;
+        let meta = file.metadata()?;
+        let file_system_id = fstatvfs(&file).map_err(io::Error::from)?.filesystem_id();
+        let is_device = meta.file_type().is_block_device();
+        let opened = stamp_of(&meta, &file, file_system_id)?;
+        Ok(Self { file, path: path.to_owned(), device: meta.dev(), is_device, opened })
+    }
+
+    /// Whether it is a block device, on which a writer need not move the stamp.
+    pub(crate) fn is_device(&self) -> bool {
+        self.is_device
+    }
+
+    /// The stamp of the file that is held, from before its first byte was read; whatever its path leads to by now.
+    pub(crate) fn opened(&self) -> &LayerStamp {
+        &self.opened
+    }
+
+    /// The stamp of what the path leads to now: by path, so that a layer that was replaced or removed is noticed.
+    pub(crate) fn stamp(&self) -> io::Result<LayerStamp> {
+        let meta = std::fs::metadata(&self.path)?;
+        // No other file system has this one's device number while a file of it is held open.
+        let file_system_id = match meta.dev() == self.device {
+            true => self.opened.file_system_id,
+            false => statvfs(&self.path).map_err(io::Error::from)?.filesystem_id(),
+        };
+        stamp_of(&meta, &self.file, file_system_id)
+    }
+}
+
+fn stamp_of(meta: &Metadata, file: &File, file_system_id: u64) -> io::Result<LayerStamp> {
+    let size_bytes = if meta.file_type().is_block_device() { length_of(file)? } else { meta.len() };
+    Ok(LayerStamp {
+        inode: meta.ino(),
+        size_bytes,
+        modify_time: time(meta.mtime(), meta.mtime_nsec()),
+        change_time: time(meta.ctime(), meta.ctime_nsec()),
+        file_system_id,
+    })
+}
+
 /// A file or block device whose bytes are the disk's.
 pub(crate) struct RawFile {
-    file: File,
-    path: PathBuf,
+    layer: LayerFile,
     length: u64,
-    is_device: bool,
 }
 
 impl RawFile {
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
-        let file = open_layer(path)?;
-        let length = length_of(&file)?;
-        let is_device = is_device(&file)?;
-        Ok(Self { file, path: path.to_owned(), length, is_device })
+        let layer = LayerFile::open(path)?;
+        let length = layer.opened().size_bytes;
+        Ok(Self { layer, length })
+    }
+
+    /// See [`LayerFile::opened`].
+    pub(crate) fn opened(&self) -> Vec<LayerStamp> {
+        vec![self.layer.opened().clone()]
+    }
+}
+
+/// A private clone of a file, which is read in its place; the file itself still tells whether it has changed.
+pub(crate) struct ClonedFile {
+    clone: MappedClone,
+    original: RawFile,
+}
+
+impl ClonedFile {
+    /// Clones a file next to where it lies.
+    ///
+    /// The stamp of the file must be taken before: taken after, it could be that of a write that the clone lacks.
+    ///
+    /// # Errors
+    /// Gives the file back with what the system says, where it cannot be cloned.
+    pub(crate) fn of(original: RawFile) -> Result<Self, (RawFile, io::Error)> {
+        if original.layer.is_device() {
+            return Err((original, io::Error::new(io::ErrorKind::Unsupported, "a block device has no clone")));
+        }
+        let directory = original.layer.path.parent().unwrap_or(Path::new("/"));
+        match MappedClone::of(&original.layer.file, directory) {
+            Ok(clone) => Ok(Self { clone, original }),
+            Err(error) => Err((original, error)),
+        }
+    }
+}
+
+impl BlockSource for ClonedFile {
+    fn len(&self) -> u64 {
+        self.clone.len() as u64
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        self.clone.read_at(offset, buffer)
+    }
+
+    fn lend(&self, offset: u64, length: usize) -> Option<&[u8]> {
+        self.clone.lend(offset, length)
+    }
+
+    fn read_layers_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        self.original.read_at(offset, buffer)
+    }
+
+    fn stamp(&self) -> io::Result<Vec<LayerStamp>> {
+        self.original.stamp()
     }
 }
 
@@ -106,35 +220,16 @@ impl BlockSource for RawFile {
     }
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
-        self.file.read_exact_at(buffer, offset)
+        self.layer.file.read_exact_at(buffer, offset)
     }
 
     fn stamp(&self) -> io::Result<Vec<LayerStamp>> {
-        Ok(vec![stamp_of(&self.path, &self.file)?])
+        Ok(vec![self.layer.stamp()?])
     }
 
     fn stamp_tells(&self) -> bool {
-        !self.is_device
+        !self.layer.is_device()
     }
-}
-
-pub(crate) fn is_device(file: &File) -> io::Result<bool> {
-    Ok(file.metadata()?.file_type().is_block_device())
-}
-
-/// The stamp of what `path` leads to now: by path, so that a layer that was replaced or removed is noticed; `file` is what
-/// it led to when it was opened.
-pub(crate) fn stamp_of(path: &Path, file: &File) -> io::Result<LayerStamp> {
-    let meta = std::fs::metadata(path)?;
-    let system = statvfs(path).map_err(io::Error::from)?;
-    let size_bytes = if meta.file_type().is_block_device() { length_of(file)? } else { meta.len() };
-    Ok(LayerStamp {
-        inode: meta.ino(),
-        size_bytes,
-        modify_time: time(meta.mtime(), meta.mtime_nsec()),
-        change_time: time(meta.ctime(), meta.ctime_nsec()),
-        file_system_id: system.filesystem_id(),
-    })
 }
 
 fn time(seconds: i64, nanoseconds: i64) -> Time {
@@ -207,6 +302,11 @@ impl BlockSource for Part {
 
     fn lend(&self, offset: u64, length: usize) -> Option<&[u8]> {
         self.whole.lend(self.place(offset, length)?, length)
+    }
+
+    fn read_layers_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        let place = self.place(offset, buffer.len()).ok_or(io::ErrorKind::UnexpectedEof)?;
+        self.whole.read_layers_at(place, buffer)
     }
 
     fn stamp(&self) -> io::Result<Vec<LayerStamp>> {

@@ -1,6 +1,6 @@
 //! A disk that is open: what the server holds for each suspended workspace.
 
-use std::{ops::ControlFlow, path::PathBuf, sync::Arc};
+use std::{io, ops::ControlFlow, path::PathBuf, sync::Arc};
 
 use dormouse_files::{
     meta::Meta,
@@ -12,12 +12,12 @@ use crate::{
     BlockSource, Consistency, DiskLimits, DiskSpec, Format, LayerStamp, OpenError, Unsealed, Xattr,
     ext4::{
         Ext4,
-        inode::Inode,
+        inode::{Inode, ROOT},
         superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET, Superblock, compat, incompat},
     },
     partition,
     qcow2::Chain,
-    source::RawFile,
+    source::{ClonedFile, RawFile},
 };
 
 /// A disk that is open; implements [`Tree`]. Every method may be called by many threads at once.
@@ -25,6 +25,7 @@ pub struct Volume {
     file_system: Ext4,
     source: Arc<dyn BlockSource>,
     stamp: Vec<LayerStamp>,
+    cloning: Cloning,
     superblock: [u8; SUPERBLOCK_BYTES],
     needs_recovery: bool,
     consistency: Consistency,
@@ -51,35 +52,71 @@ pub struct DirectoryId(u32);
 
 /// A regular file of a [`Volume`] that is open: its inode, with the root of its extents.
 pub struct OpenFile {
-    inode: Inode,
+    inode: Arc<Inode>,
 }
 
 /// The superblock of a source and where it came from.
 struct Opened {
     source: Arc<dyn BlockSource>,
     stamp: Vec<LayerStamp>,
+    cloning: Cloning,
     bytes: [u8; SUPERBLOCK_BYTES],
     superblock: Superblock,
     path: PathBuf,
 }
 
-fn open_layers(spec: &DiskSpec, limits: &DiskLimits) -> Result<(Arc<dyn BlockSource>, PathBuf), OpenError> {
+/// Whether a disk's bytes are read from a private clone of its file.
+#[derive(Debug)]
+pub enum Cloning {
+    /// They are not, and it was not tried: not asked for, or a disk of more than one raw file.
+    None,
+    /// They are.
+    Done,
+    /// They are not, because the file's file system or the system refused it.
+    Refused(io::Error),
+}
+
+/// Whether to try for a clone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Wish {
+    Clone,
+    NoClone,
+}
+
+/// A source, what its layers looked like before any of its bytes was read, and what became of the wish for a clone.
+type Layers = (Arc<dyn BlockSource>, Vec<LayerStamp>, Cloning);
+
+/// The stamps are from before anything is read or cloned: what is read must be no older than its stamp.
+fn open_layers(spec: &DiskSpec, wish: Wish, limits: &DiskLimits) -> Result<(Layers, PathBuf), OpenError> {
     let Some(first) = spec.layers.first() else {
         return Err(OpenError::Unavailable { what: "no_layers".to_owned() });
     };
     if spec.layers.len() > limits.layer_count_max {
         return Err(OpenError::Unavailable { what: "layer_count".to_owned() });
     }
-    let source: Arc<dyn BlockSource> = match first.format {
-        Format::Qcow2 => Arc::new(Chain::open(&spec.layers)?),
+    let layers: Layers = match first.format {
+        Format::Qcow2 => {
+            let chain = Chain::open(&spec.layers)?;
+            let stamp = chain.opened();
+            (Arc::new(chain), stamp, Cloning::None)
+        }
         Format::Raw if spec.layers.len() > 1 => {
             return Err(OpenError::Unavailable { what: "raw_layer_with_backing".to_owned() });
         }
         Format::Raw => {
-            Arc::new(RawFile::open(&first.path).map_err(|source| OpenError::Io { path: first.path.clone(), source })?)
+            let raw =
+                RawFile::open(&first.path).map_err(|source| OpenError::Io { path: first.path.clone(), source })?;
+            let stamp = raw.opened();
+            match wish {
+                Wish::NoClone => (Arc::new(raw), stamp, Cloning::None),
+                Wish::Clone => match ClonedFile::of(raw) {
+                    Ok(cloned) => (Arc::new(cloned), stamp, Cloning::Done),
+                    Err((raw, error)) => (Arc::new(raw), stamp, Cloning::Refused(error)),
+                },
+            }
         }
     };
-    Ok((source, first.path.clone()))
+    Ok((layers, first.path.clone()))
 }
 
 /// Names a file system that is known but not read here.
@@ -95,18 +132,16 @@ fn other_file_system(source: &dyn BlockSource) -> Option<&'static str> {
 }
 
 impl Opened {
-    fn from_spec(spec: &DiskSpec, limits: &DiskLimits) -> Result<Self, OpenError> {
-        let (whole, path) = open_layers(spec, limits)?;
-        // Before anything is read: what is read must be no older than its stamp.
-        let stamp = whole.stamp().map_err(|source| OpenError::Io { path: path.clone(), source })?;
+    fn from_spec(spec: &DiskSpec, wish: Wish, limits: &DiskLimits) -> Result<Self, OpenError> {
+        let ((whole, stamp, cloning), path) = open_layers(spec, wish, limits)?;
         let source = match &spec.partition {
             Some(wanted) => partition::select(whole, wanted)?,
             None => whole,
         };
-        Self::from_source(source, stamp, path)
+        Self::from_source((source, stamp, cloning), path)
     }
 
-    fn from_source(source: Arc<dyn BlockSource>, stamp: Vec<LayerStamp>, path: PathBuf) -> Result<Self, OpenError> {
+    fn from_source((source, stamp, cloning): Layers, path: PathBuf) -> Result<Self, OpenError> {
         let mut bytes = [0; SUPERBLOCK_BYTES];
         if source.len() < SUPERBLOCK_OFFSET + SUPERBLOCK_BYTES as u64 {
             return Err(OpenError::Corrupt { what: "the disk is too short for a superblock".to_owned() });
@@ -118,7 +153,7 @@ impl Opened {
             },
             error => OpenError::from_tree(error, &path),
         })?;
-        Ok(Self { source, stamp, bytes, superblock, path })
+        Ok(Self { source, stamp, cloning, bytes, superblock, path })
     }
 }
 
@@ -131,7 +166,7 @@ fn sha256(bytes: &[u8]) -> [u8; 32] {
 /// # Errors
 /// As [`Volume::open`], except those of the journal.
 pub fn probe(spec: &DiskSpec, limits: &DiskLimits) -> Result<Probe, OpenError> {
-    let opened = Opened::from_spec(spec, limits)?;
+    let opened = Opened::from_spec(spec, Wish::NoClone, limits)?;
     Ok(Probe {
         has_journal: opened.superblock.has_compat(compat::HAS_JOURNAL),
         needs_recovery: opened.superblock.has_incompat(incompat::RECOVER),
@@ -148,7 +183,17 @@ impl Volume {
     /// See [`OpenError`]. A disk whose journal needs recovery is `Unavailable` with `needs_recovery`, unless `unsealed`
     /// allows it.
     pub fn open(spec: &DiskSpec, unsealed: Unsealed, limits: &DiskLimits) -> Result<Self, OpenError> {
-        Self::from_opened(Opened::from_spec(spec, limits)?, unsealed, limits)
+        Self::from_opened(Opened::from_spec(spec, Wish::NoClone, limits)?, unsealed, limits)
+    }
+
+    /// The same, reading from a private clone of the disk where it is one raw file on a file system that can clone it, and
+    /// from the disk elsewhere: [`Volume::cloning`] tells. The clone has no name, takes space only where the disk is
+    /// written later, and is gone with the volume. Whether the disk has changed is still asked of the disk.
+    ///
+    /// # Errors
+    /// As [`Volume::open`].
+    pub fn open_clone(spec: &DiskSpec, unsealed: Unsealed, limits: &DiskLimits) -> Result<Self, OpenError> {
+        Self::from_opened(Opened::from_spec(spec, Wish::Clone, limits)?, unsealed, limits)
     }
 
     /// Opens the file system that fills a source; for sources that no [`DiskSpec`] describes.
@@ -162,11 +207,11 @@ impl Volume {
     ) -> Result<Self, OpenError> {
         let path = PathBuf::new();
         let stamp = source.stamp().map_err(|source| OpenError::Io { path: path.clone(), source })?;
-        Self::from_opened(Opened::from_source(source, stamp, path)?, unsealed, limits)
+        Self::from_opened(Opened::from_source((source, stamp, Cloning::None), path)?, unsealed, limits)
     }
 
     fn from_opened(opened: Opened, unsealed: Unsealed, limits: &DiskLimits) -> Result<Self, OpenError> {
-        let Opened { source, stamp, bytes, superblock, path } = opened;
+        let Opened { source, stamp, cloning, bytes, superblock, path } = opened;
         let needs_recovery = superblock.has_incompat(incompat::RECOVER);
         if needs_recovery && unsealed == Unsealed::Never {
             return Err(OpenError::Unavailable { what: "needs_recovery".to_owned() });
@@ -176,7 +221,7 @@ impl Volume {
         if needs_recovery {
             file_system.replay().map_err(|error| OpenError::from_tree(error, &path))?;
         }
-        let volume = Self { file_system, source, stamp, superblock: bytes, needs_recovery, consistency };
+        let volume = Self { file_system, source, stamp, cloning, superblock: bytes, needs_recovery, consistency };
         // A disk whose root cannot be read answers nothing: say so now.
         volume.file_system.root().map_err(|error| OpenError::from_tree(error, &path))?;
         Ok(volume)
@@ -185,6 +230,11 @@ impl Volume {
     /// How true its answers are.
     pub fn consistency(&self) -> Consistency {
         self.consistency
+    }
+
+    /// Whether a clone of the disk is read in its place.
+    pub fn cloning(&self) -> &Cloning {
+        &self.cloning
     }
 
     /// What each layer looked like before the first byte of it was read.
@@ -204,7 +254,7 @@ impl Volume {
             return true;
         }
         let mut bytes = [0; SUPERBLOCK_BYTES];
-        self.source.read_at(SUPERBLOCK_OFFSET, &mut bytes).is_err() || bytes != self.superblock
+        self.source.read_layers_at(SUPERBLOCK_OFFSET, &mut bytes).is_err() || bytes != self.superblock
     }
 
     /// SHA-256 of the 1,024 bytes of the superblock, as they lay on the disk when it was opened.
@@ -224,7 +274,13 @@ impl Volume {
     /// As a read of the inode.
     pub fn xattrs(&self, inode: u64) -> Result<Vec<Xattr>, TreeError> {
         let number = u32::try_from(inode).map_err(|_| TreeError::NotFound)?;
-        self.file_system.xattrs(&self.file_system.named_inode(number)?)
+        let inode = self.file_system.named_inode(number)?;
+        self.file_system.xattrs(&inode)
+    }
+
+    /// Bytes of memory that it holds: they grow while it is read, up to the bounds of its limits.
+    pub fn held_bytes(&self) -> usize {
+        self.file_system.held_bytes()
     }
 
     /// Whether the journal held changes that were not at their place when the disk was opened.
@@ -243,7 +299,8 @@ impl Tree for Volume {
     type File = OpenFile;
 
     fn root(&self) -> Result<DirectoryId, TreeError> {
-        self.file_system.root().map(DirectoryId)
+        // It was found sound when the disk was opened.
+        Ok(DirectoryId(ROOT))
     }
 
     fn directory(&self, parent: &DirectoryId, name: &[u8]) -> Result<DirectoryId, TreeError> {
@@ -263,7 +320,7 @@ impl Tree for Volume {
         directory: &DirectoryId,
         visit: &mut dyn FnMut(Name<'_>) -> ControlFlow<()>,
     ) -> Result<(), TreeError> {
-        self.file_system.names(directory.0, visit)
+        self.file_system.list(directory.0, visit)
     }
 
     fn link(&self, parent: &DirectoryId, name: &[u8]) -> Result<Vec<u8>, TreeError> {

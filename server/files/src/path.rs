@@ -137,6 +137,20 @@ impl TreePath {
         Self(whole)
     }
 
+    /// The path of these names from the root down; the caller has them as for [`TreePath::join`].
+    pub(crate) fn of_names<'a>(names: impl Iterator<Item = &'a [u8]> + Clone) -> Self {
+        let mut whole = Vec::with_capacity(names.clone().map(|name| 1 + name.len()).sum::<usize>().max(1));
+        for name in names {
+            debug_assert!(!name.is_empty() && !name.contains(&b'/') && !name.contains(&0));
+            whole.push(b'/');
+            whole.extend_from_slice(name);
+        }
+        if whole.is_empty() {
+            whole.push(b'/');
+        }
+        Self(whole)
+    }
+
     /// Whether this is `other` or lies beneath it.
     pub fn is_within(&self, other: &Self) -> bool {
         other.is_root() || (self.0.starts_with(&other.0) && matches!(self.0.get(other.0.len()), None | Some(b'/')))

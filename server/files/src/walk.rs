@@ -4,6 +4,8 @@
 //! it: an absolute target begins at the workspace's root, and `..` at the root is the root. Every step is taken from a
 //! directory that is held, so a directory that is renamed meanwhile cannot lead a walk elsewhere.
 
+use std::borrow::Cow;
+
 use crate::{
     error::Fault,
     limits::Limits,
@@ -62,10 +64,10 @@ pub fn resolve<T: Tree>(
 ) -> Result<Found<T::Directory>, Fault> {
     let mut walk = Walk::begin(tree, path)?;
     // The components still to come, the next one last.
-    let mut coming: Vec<Vec<u8>> = path.components().rev().map(<[u8]>::to_vec).collect();
+    let mut coming: Vec<Cow<'_, [u8]>> = path.components().rev().map(Cow::Borrowed).collect();
     let mut hop_count = 0;
     while let Some(name) = coming.pop() {
-        match name.as_slice() {
+        match &*name {
             b"." => continue,
             b".." => {
                 walk.up()?;
@@ -83,15 +85,15 @@ pub fn resolve<T: Tree>(
             if meta.kind != FileType::Symlink || last == LastLink::Keep {
                 return Ok(Found {
                     path: walk.place(&name),
-                    node: Node::Named { parent: walk.here().clone(), name, meta },
+                    node: Node::Named { parent: walk.here().clone(), name: name.into_owned(), meta },
                 });
             }
             true
         } else {
             match tree.directory(walk.here(), &name) {
                 Ok(directory) => {
-                    walk.down(&name, directory);
-                    false
+                    walk.down(name, directory);
+                    continue;
                 }
                 Err(TreeError::NotDirectory(FileType::Symlink)) => true,
                 Err(error) => return Err(walk.fault(walk.place(&name), error)),
@@ -116,10 +118,10 @@ pub fn resolve<T: Tree>(
         }
         // A target that ends in `/` means a directory, as if `.` followed.
         if target.ends_with(b"/") {
-            coming.push(b".".to_vec());
+            coming.push(Cow::Borrowed(b"."));
         }
         let names = target.split(|&byte| byte == b'/').filter(|name| !name.is_empty());
-        coming.extend(names.rev().map(<[u8]>::to_vec));
+        coming.extend(names.rev().map(|name| Cow::Owned(name.to_vec())));
     }
     Ok(Found { path: walk.path(), node: Node::Held(walk.here().clone()) })
 }
@@ -150,11 +152,11 @@ struct Walk<'a, T: Tree> {
     asked: &'a TreePath,
     root: T::Directory,
     /// Beneath the root; the last [`HELD_DIRECTORY_COUNT_MAX`] of them are held.
-    steps: Vec<Step<T::Directory>>,
+    steps: Vec<Step<'a, T::Directory>>,
 }
 
-struct Step<D> {
-    name: Vec<u8>,
+struct Step<'a, D> {
+    name: Cow<'a, [u8]>,
     held: Option<D>,
 }
 
@@ -169,20 +171,20 @@ impl<'a, T: Tree> Walk<'a, T> {
     }
 
     fn path(&self) -> TreePath {
-        self.steps.iter().fold(TreePath::root(), |path, step| path.join(&step.name))
+        TreePath::of_names(self.steps.iter().map(|step| &*step.name))
     }
 
     /// The place of a name in the directory where the walk is.
     fn place(&self, name: &[u8]) -> TreePath {
-        self.path().join(name)
+        TreePath::of_names(self.steps.iter().map(|step| &*step.name).chain([name]))
     }
 
     fn restart(&mut self) {
         self.steps.clear();
     }
 
-    fn down(&mut self, name: &[u8], directory: T::Directory) {
-        self.steps.push(Step { name: name.to_vec(), held: Some(directory) });
+    fn down(&mut self, name: Cow<'a, [u8]>, directory: T::Directory) {
+        self.steps.push(Step { name, held: Some(directory) });
         if let Some(far) = self.steps.len().checked_sub(HELD_DIRECTORY_COUNT_MAX + 1) {
             self.steps[far].held = None;
         }
@@ -194,11 +196,11 @@ impl<'a, T: Tree> Walk<'a, T> {
             return Ok(());
         }
         // All above were let go too: hold the way down again.
-        let names: Vec<Vec<u8>> = self.steps.drain(..).map(|step| step.name).collect();
+        let names: Vec<Cow<'a, [u8]>> = self.steps.drain(..).map(|step| step.name).collect();
         for name in names {
             let directory =
                 self.tree.directory(self.here(), &name).map_err(|error| self.fault(self.path().join(&name), error))?;
-            self.down(&name, directory);
+            self.down(name, directory);
         }
         Ok(())
     }

@@ -17,7 +17,12 @@ use serde::{Deserialize, Deserializer, de};
 pub use address::Address;
 pub use workspace::{Configured, ConfiguredState, DiskConfig, GuestAddressConfig, WorkspaceConfig};
 
-use crate::host::{Feature, Settings, hooks::Hooks, relay::RelaySettings};
+use crate::host::{
+    Feature, Settings,
+    hooks::Hooks,
+    relay::RelaySettings,
+    volumes::{Clones, VolumeSettings},
+};
 
 /// Longest request that the decoder is set for; a larger `request_bytes_max` could never be met.
 pub const REQUEST_BYTES_MAX: u64 = 7 << 20;
@@ -123,7 +128,7 @@ pub struct LimitsConfig {
 pub struct OfflineConfig {
     /// `never`, or `crash`: what a replayed journal holds.
     pub serve_unsealed: ServeUnsealed,
-    /// `auto`, or `never`: reflink clones at Seal. Clones are not made by this version, so both mean the same.
+    /// `auto`, or `never`: whether a sealed disk is read from a reflink clone, made at Seal.
     pub clone: CloneMode,
 }
 
@@ -138,7 +143,7 @@ pub enum ServeUnsealed {
 }
 
 /// Whether a sealed disk is cloned.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum CloneMode {
     /// Where the file system can.
@@ -393,6 +398,13 @@ impl Config {
                 ..LiveLimits::default()
             },
             disk: DiskLimits::default(),
+            volumes: VolumeSettings {
+                clones: match self.offline.clone {
+                    CloneMode::Auto => Clones::Auto,
+                    CloneMode::Never => Clones::Never,
+                },
+                ..VolumeSettings::default()
+            },
             unsealed: match self.offline.serve_unsealed {
                 ServeUnsealed::Never => Unsealed::Never,
                 ServeUnsealed::Crash => Unsealed::Crash,

@@ -17,6 +17,7 @@ pub mod spec;
 pub mod state;
 pub mod store;
 pub mod transition;
+pub mod volumes;
 pub mod watch;
 pub mod workspace;
 
@@ -40,6 +41,7 @@ use crate::host::{
     relay::RelaySettings,
     spec::Spec,
     store::{Moment, Store, StoreError},
+    volumes::{VolumeSettings, Volumes},
     watch::Watchers,
     workspace::{View, Workspace},
 };
@@ -85,6 +87,8 @@ pub struct Settings {
     pub live: live::LiveLimits,
     /// Against hostile images.
     pub disk: DiskLimits,
+    /// Of the disks that are open.
+    pub volumes: VolumeSettings,
     /// Whether a disk whose journal needs recovery may answer.
     pub unsealed: Unsealed,
     /// What is switched off.
@@ -116,6 +120,7 @@ struct Inner {
     store: Store,
     admission: Admission,
     watchers: Watchers,
+    volumes: Volumes,
     workspaces: RwLock<BTreeMap<String, Arc<Workspace>>>,
     /// The generation under which a name was released, so that the replay of a release is known. Bounded.
     released: Mutex<BTreeMap<String, i64>>,
@@ -133,6 +138,7 @@ impl Host {
         let records = store.load()?;
         let inner = Inner {
             admission: Admission::new(settings.calls_max),
+            volumes: Volumes::new(settings.volumes.clone()),
             settings,
             store,
             watchers: Watchers::default(),

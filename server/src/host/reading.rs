@@ -10,8 +10,8 @@
 
 use std::sync::Arc;
 
-use dormouse_disk::{Consistency, DiskLimits, OpenError, Unsealed, Volume};
-use dormouse_files::path::TreePath;
+use dormouse_disk::{Consistency, OpenError, Unsealed};
+use dormouse_files::{Fault, path::TreePath};
 use dormouse_live as live;
 
 use crate::host::{
@@ -230,7 +230,7 @@ impl Reading {
                         return Err(HostFault::OfflineChanged { workspace: name() });
                     }
                 }
-                let opened = self.volume(disk, *unsealed, lease, &host.inner.settings.disk)?;
+                let opened = self.volume(host, disk, *unsealed, lease)?;
                 let place = Place::new(Source::Disk(opened.volume), Some(lease.clone()));
                 // A clean journal is the whole truth only of a disk that was proved still.
                 let consistency = if seal.exact { opened.consistency } else { Consistency::Crash };
@@ -239,28 +239,19 @@ impl Reading {
         }
     }
 
-    /// The disk, from the workspace where another call of this rest has opened it.
-    fn volume(
-        &self,
-        disk: &Disk,
-        unsealed: Unsealed,
-        lease: &Lease,
-        limits: &DiskLimits,
-    ) -> Result<OpenVolume, HostFault> {
-        let epoch = lease.taken_at();
-        let known = self.workspace.held().volume.clone();
-        if let Some(known) = known.filter(|known| known.epoch == epoch) {
-            return Ok(known);
-        }
+    fn volume(&self, host: &Host, disk: &Disk, unsealed: Unsealed, lease: &Lease) -> Result<OpenVolume, HostFault> {
         let name = || self.workspace.name().to_owned();
-        // Two first readers may both open it; one of the two is kept. No lock is held while a disk is read.
-        let volume = Volume::open(&disk.to_reader(), unsealed, limits).map_err(|error| {
+        let opened = host.inner.volumes.open(&self.workspace, disk, unsealed, lease, &host.inner.settings.disk);
+        opened.map_err(|error| {
             if !lease.still_mine() {
                 return HostFault::OfflineChanged { workspace: name() };
             }
             match error {
                 OpenError::Unavailable { what } => HostFault::OfflineUnavailable { workspace: name(), why: what },
-                OpenError::Corrupt { what } => HostFault::Corrupt { workspace: name(), what },
+                OpenError::Corrupt { what } => {
+                    self.log_corrupt(&what);
+                    HostFault::Corrupt { workspace: name(), what }
+                }
                 error @ OpenError::OverlayTooLarge { .. } => {
                     HostFault::OfflineUnavailable { workspace: name(), why: error.to_string() }
                 }
@@ -269,13 +260,7 @@ impl Reading {
                     why: format!("the disk cannot be read: {source}"),
                 },
             }
-        })?;
-        let opened = OpenVolume { epoch, consistency: volume.consistency(), volume: Arc::new(volume) };
-        let mut held = self.workspace.held();
-        if lease.still_mine() {
-            held.volume = Some(opened.clone());
-        }
-        Ok(opened)
+        })
     }
 
     /// Refuses a path that the disk does not hold: under a mount point of another file system, or, for a walk, above one.
@@ -324,9 +309,20 @@ impl Reading {
 
     /// What to tell of a failure: one that comes from a disk that has moved says so and nothing else.
     pub fn told(&self, failure: Failure) -> Failure {
-        match self.check_still() {
-            Ok(()) => failure,
-            Err(moved) => moved.into(),
+        if let Err(moved) = self.check_still() {
+            return moved.into();
+        }
+        if let Failure::Files(Fault::Corrupt { what, .. }) = &failure {
+            self.log_corrupt(what);
+        }
+        failure
+    }
+
+    /// Once for each generation: every read of a corrupt disk fails, and a person must look only once.
+    fn log_corrupt(&self, what: &str) {
+        let told = self.workspace.held().corrupt.replace(self.generation);
+        if told != Some(self.generation) {
+            tracing::error!(workspace = self.workspace.name(), generation = self.generation, what, "a disk is corrupt");
         }
     }
 }

@@ -7,8 +7,10 @@ use std::{
     time::{Duration, Instant},
 };
 
+use dormouse_disk::Unsealed;
+
 use crate::host::{
-    Host,
+    Feature, Host,
     error::HostFault,
     hooks,
     lease::Lease,
@@ -17,10 +19,11 @@ use crate::host::{
         Link,
         machine::{Frozen, GuestFault},
     },
-    seal,
-    spec::{Guest, Spec},
+    seal::{self, Seal},
+    spec::{Disk, Guest, Spec},
     state::{self, Decision, LastCall, Rest, State, Transition},
     store::{Moment, Record},
+    volumes::Clones,
     watch::Change,
     workspace::{View, Workspace},
 };
@@ -317,7 +320,27 @@ impl Step<'_> {
         }
         record.seal = found.seal;
         record.note = found.note;
-        self.publish(record, rest.state(), Done::Yes)
+        let disk = record.spec.root_disk().cloned();
+        let seal = record.seal.clone().filter(|seal| seal.exact);
+        self.publish(record, rest.state(), Done::Yes)?;
+        if let (Some(disk), Some(seal)) = (disk, seal) {
+            self.clone_disk(&disk, seal);
+        }
+        Ok(())
+    }
+
+    /// Opens the sealed disk at once where reads come from a clone, so that the clone is of this moment. Where that fails,
+    /// reads try again, and tell their callers why.
+    fn clone_disk(&self, disk: &Disk, seal: Seal) {
+        let host = &self.host.inner;
+        if host.volumes.clones() == Clones::Never || !self.host.has(Feature::OfflineRead) {
+            return;
+        }
+        let lease = self.workspace.epoch().lease(Some((disk.clone(), seal)));
+        let opened = host.volumes.open(self.workspace, disk, Unsealed::Never, &lease, &host.settings.disk);
+        if let Err(error) = opened {
+            tracing::debug!(workspace = self.workspace.name(), %error, "the sealed disk could not be opened at once");
+        }
     }
 
     /// The fence: it waits for no reader.

@@ -41,6 +41,8 @@ pub struct Held {
     pub directory: Option<Arc<live::Workspace>>,
     /// The disk, opened by the first read of this rest.
     pub volume: Option<OpenVolume>,
+    /// The generation whose disk the log calls corrupt: once is enough for a person to look.
+    pub corrupt: Option<i64>,
     /// The way to the running machine's own agent, opened by the first call.
     pub link: Option<Arc<Link>>,
     /// Of the last call that the running workspace answered, or the last change.
@@ -99,6 +101,7 @@ impl Workspace {
                 record,
                 directory,
                 volume: None,
+                corrupt: None,
                 link: None,
                 activity_time: Moment::default(),
                 changes: 0,

@@ -179,13 +179,14 @@ pub struct End {
 }
 
 impl End {
-    /// With this status, after so many bytes. A caller's mistake is told at DEBUG; what a person must look at, at ERROR.
+    /// With this status, after so many bytes. A caller's mistake is told at DEBUG; what a person must look at, at ERROR. A
+    /// corrupt disk (DATA_LOSS) is told by the host, once, and not again for every call that meets it.
     pub fn ended(&self, code: tonic::Code, message: &str, bytes: u64) {
         let time = self.began.elapsed();
         self.metrics.ended(self.method, code, bytes, time);
         let (method, id, time_us) = (self.method, self.id.to_str().unwrap_or_default(), time.as_micros() as u64);
         match code {
-            tonic::Code::Internal | tonic::Code::DataLoss | tonic::Code::Unknown => {
+            tonic::Code::Internal | tonic::Code::Unknown => {
                 tracing::error!(method, id, ?code, message, bytes, time_us, "call failed");
             }
             _ => tracing::debug!(method, id, ?code, bytes, time_us, "call ended"),

@@ -5,15 +5,20 @@
 //! shares the image's blocks and none of its fate. File systems that cannot clone (ext4, tmpfs) answer `EOPNOTSUPP` or
 //! `EINVAL`, and their images are read with pread(2) instead.
 //!
+//! A page of a map that cannot be read from a failing device is a SIGBUS too, so bytes are lent only after their pages
+//! were brought in by a call that answers with an error instead (`MADV_POPULATE_READ` of madvise(2), Linux 5.14); where
+//! the kernel has none, nothing is lent, and the clone is read with pread(2) as well.
+//!
 //! This package holds the one unsafe call that mapping needs, and its proof.
 
-use std::{fs::File, io, ops::Deref, path::Path};
+use std::{fs::File, io, os::unix::fs::FileExt, path::Path};
 
 use rustix::fs::{Mode, OFlags};
 
 /// The bytes of an image as they were when it was cloned.
 pub struct MappedClone {
     map: memmap2::Mmap,
+    file: File,
 }
 
 impl MappedClone {
@@ -26,21 +31,40 @@ impl MappedClone {
         let clone = File::from(rustix::fs::open(directory, flags, Mode::RUSR | Mode::WUSR)?);
         rustix::fs::ioctl_ficlone(&clone, image)?;
         // SAFETY: the memory stays valid and unchanged for as long as the map lives. The file has no name and, by O_EXCL,
-        // can never be given one (open(2)); its only descriptor is `clone`, which nobody else has and which is closed at the
-        // end of this function, before any byte is lent. So nobody can truncate it (no SIGBUS) or write it (no shared slice
-        // that changes). A process that may open /proc/PID/fd of this one during this call is as trusted as this one. A write
-        // to the image does not reach the clone: FICLONE shares blocks copy-on-write.
+        // can never be given one (open(2)); its only descriptor is `clone`, which goes into the value that is returned, and that
+        // neither hands it out nor ever writes, truncates or punches it. So nobody can truncate it (no SIGBUS) or write it (no
+        // shared slice that changes). A process that may open /proc/PID/fd of this one is as trusted as this one. A write to
+        // the image does not reach the clone: FICLONE shares blocks copy-on-write.
         #[allow(unsafe_code, reason = "the one call that this package is for; proof above")]
         let map = unsafe { memmap2::Mmap::map(&clone)? };
-        Ok(Self { map })
+        Ok(Self { map, file: clone })
     }
-}
 
-impl Deref for MappedClone {
-    type Target = [u8];
+    /// Length in bytes.
+    pub fn len(&self) -> usize {
+        self.map.len()
+    }
 
-    fn deref(&self) -> &[u8] {
-        &self.map
+    /// Whether it holds nothing.
+    pub fn is_empty(&self) -> bool {
+        self.map.is_empty()
+    }
+
+    /// Fills the buffer from `offset`, without the map.
+    ///
+    /// # Errors
+    /// `UnexpectedEof` past the end, and what the system says.
+    pub fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        self.file.read_exact_at(buffer, offset)
+    }
+
+    /// Lends bytes of the map whose pages are in memory now; nothing where they cannot be brought there, or lie past the
+    /// end: then [`MappedClone::read_at`] says why.
+    pub fn lend(&self, offset: u64, length: usize) -> Option<&[u8]> {
+        let start = usize::try_from(offset).ok()?;
+        let lent = self.map.get(start..start.checked_add(length)?)?;
+        self.map.advise_range(memmap2::Advice::PopulateRead, start, length).ok()?;
+        Some(lent)
     }
 }
 
@@ -60,7 +84,14 @@ mod tests {
         match MappedClone::of(&image, directory.path()) {
             Ok(clone) => {
                 fs::write(&path, b"another").expect("the image changes");
-                assert_eq!(&clone[..], [7; 8_192]);
+                assert_eq!(clone.lend(0, 8_192), Some(&[7; 8_192][..]));
+                assert_eq!(clone.lend(4_095, 2), Some(&[7, 7][..]));
+                assert_eq!(clone.lend(8_191, 2), None);
+                assert_eq!(clone.lend(u64::MAX, 2), None);
+                let mut bytes = [0; 3];
+                clone.read_at(8_189, &mut bytes).expect("it reads");
+                assert_eq!((clone.len(), bytes), (8_192, [7; 3]));
+                assert!(clone.read_at(8_190, &mut bytes).is_err());
             }
             Err(error) => {
                 let code = error.raw_os_error().map(rustix::io::Errno::from_raw_os_error);

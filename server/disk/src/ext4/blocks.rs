@@ -1,35 +1,36 @@
 //! The blocks of the file system: what the journal holds lies over what the disk holds, and metadata is kept in memory.
 //!
-//! The cache is bounded in bytes and sharded, so that many threads read at once. What a block was verified to be (its
-//! checksum, and its structure) is remembered with the copy that was verified, never by its number alone: a block that
-//! is read again is verified again.
+//! What a block was verified to be (its checksum, and its structure) is remembered with the copy that was verified, never
+//! by its number alone: a block that is read again is verified again.
 
 use std::{
-    collections::{BTreeMap, HashMap, VecDeque},
-    hash::{BuildHasherDefault, Hasher},
     io,
+    ops::Range,
     sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        Arc,
+        atomic::{AtomicU64, Ordering},
     },
 };
 
 use dormouse_files::tree::TreeError;
 
 use super::{
+    cache::Cache,
     corrupt,
-    journal::{Copied, MAGIC},
+    overlay::{Copied, MAGIC, Overlay},
     superblock::Superblock,
 };
 use crate::{BlockSource, DiskLimits};
 
-const SHARD_COUNT: usize = 16;
+/// Bytes that are read at once where neighbours are likely to be asked for next.
+const AHEAD_BYTES: usize = 32 << 10;
+/// Tells the key of blocks that were read together from that of the first of them: no block's number has so many bits.
+const WINDOW: u64 = 1 << 63;
 
-/// One block of metadata in memory.
+/// One block of metadata in memory, or some that lie together.
 pub(crate) struct Block {
     bytes: Box<[u8]>,
     verified: AtomicU64,
-    used: AtomicBool,
 }
 
 /// What a block is verified to be.
@@ -38,11 +39,12 @@ pub(crate) enum Role {
     ExtentNode = 1,
     Directory = 2,
     Xattr = 3,
+    Descriptors = 4,
 }
 
 impl Block {
-    pub(crate) fn new(bytes: Box<[u8]>) -> Self {
-        Self { bytes, verified: AtomicU64::new(0), used: AtomicBool::new(false) }
+    fn new(bytes: Box<[u8]>) -> Self {
+        Self { bytes, verified: AtomicU64::new(0) }
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {
@@ -67,54 +69,32 @@ impl Block {
     }
 }
 
-/// Spreads block numbers. An image can choose numbers that collide, but a shard holds few, so that costs it little.
-#[derive(Default)]
-struct Spread(u64);
-
-impl Hasher for Spread {
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.write_u64(self.0 ^ u64::from(*byte));
-        }
-    }
-
-    fn write_u64(&mut self, number: u64) {
-        self.0 = (number >> 4).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(26);
-    }
-
-    fn finish(&self) -> u64 {
-        self.0
-    }
-}
-
-#[derive(Default)]
-struct Shard {
-    blocks: HashMap<u64, Arc<Block>, BuildHasherDefault<Spread>>,
-    order: VecDeque<u64>,
-}
-
 /// Every block of one file system.
 pub(crate) struct Blocks {
     source: Arc<dyn BlockSource>,
     block_bytes: u32,
     first: u64,
     count: u64,
-    overlay: BTreeMap<u64, Copied>,
-    shards: Vec<Mutex<Shard>>,
-    shard_block_count_max: usize,
+    overlay: Overlay,
+    cache: Cache<Arc<Block>>,
+    cache_bytes_max: usize,
+    ahead_block_count: u64,
 }
 
 impl Blocks {
     pub(crate) fn new(source: Arc<dyn BlockSource>, superblock: &Superblock, limits: &DiskLimits) -> Self {
-        let shard_bytes = limits.cache_bytes_max / SHARD_COUNT;
         Self {
             source,
             block_bytes: superblock.block_bytes,
             first: superblock.first_data_block,
             count: superblock.block_count,
-            overlay: BTreeMap::new(),
-            shards: (0..SHARD_COUNT).map(|_| Mutex::default()).collect(),
-            shard_block_count_max: (shard_bytes / superblock.block_bytes as usize).max(2),
+            overlay: Overlay::new(),
+            cache: Cache::new(limits.cache_bytes_max),
+            cache_bytes_max: limits.cache_bytes_max,
+            // A small cache is not to be filled by what nobody asked for.
+            ahead_block_count: (AHEAD_BYTES.min(limits.cache_bytes_max / 256) as u64
+                / u64::from(superblock.block_bytes))
+            .max(1),
         }
     }
 
@@ -124,10 +104,15 @@ impl Blocks {
     }
 
     /// Lays the copies of a replayed journal over the disk.
-    pub(crate) fn lay_over(&mut self, overlay: BTreeMap<u64, Copied>) {
+    pub(crate) fn lay_over(&mut self, overlay: Overlay) {
         self.overlay = overlay;
         // What was read before may be older.
-        self.shards = (0..SHARD_COUNT).map(|_| Mutex::default()).collect();
+        self.cache = Cache::new(self.cache_bytes_max);
+    }
+
+    /// Bytes in memory: of kept blocks, and about as many as the overlay takes.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.cache.bytes() + self.overlay.len() * 2 * size_of::<(u64, Copied)>()
     }
 
     /// Takes the bounds of a superblock that was itself found in the journal.
@@ -142,35 +127,58 @@ impl Blocks {
 
     /// A block of metadata, from memory where it is there.
     pub(crate) fn metadata(&self, number: u64) -> Result<Arc<Block>, TreeError> {
+        match self.kept(number)? {
+            Some(block) => Ok(block),
+            None => self.read_metadata(number),
+        }
+    }
+
+    /// A block of a run of which others are likely to be asked for next: they are read along and kept as one. Gives where in
+    /// the bytes the block begins.
+    pub(crate) fn metadata_of_run(&self, number: u64, run: Range<u64>) -> Result<(Arc<Block>, usize), TreeError> {
+        let size = self.block_bytes as usize;
+        let ahead = self.ahead_block_count;
+        let window = number - number % ahead;
+        let window = window.max(run.start)..window.saturating_add(ahead).min(run.end);
+        let count = window.end.saturating_sub(window.start);
+        if count < 2 || !window.contains(&number) || !self.contain(window.start, count) {
+            return Ok((self.metadata(number)?, 0));
+        }
+        let within = (number - window.start) as usize * size;
+        let key = window.start | WINDOW;
+        if let Some(blocks) = self.cache.get(key, |blocks| Some(Arc::clone(blocks))) {
+            // Another run may have been said to begin there and to be shorter.
+            if blocks.bytes.len() == count as usize * size {
+                return Ok((blocks, within));
+            }
+        }
+        let mut bytes = vec![0; count as usize * size].into_boxed_slice();
+        match self.read(window.start, 0, &mut bytes) {
+            Ok(()) => Ok((self.keep(key, bytes), within)),
+            // A neighbour that cannot be read is not this block's fault.
+            Err(_) => Ok((self.metadata(number)?, 0)),
+        }
+    }
+
+    fn kept(&self, number: u64) -> Result<Option<Arc<Block>>, TreeError> {
         if !self.contain(number, 1) {
             return Err(corrupt(format!("block {number} lies outside the file system")));
         }
-        let shard = &self.shards[(number % SHARD_COUNT as u64) as usize];
-        if let Some(block) = shard.lock().unwrap_or_else(PoisonError::into_inner).blocks.get(&number) {
-            block.used.store(true, Ordering::Relaxed);
-            return Ok(Arc::clone(block));
-        }
-        // Read without the lock: two threads may read the same block, and one copy is kept.
+        Ok(self.cache.get(number, |block| Some(Arc::clone(block))))
+    }
+
+    /// Two threads may read the same block: the later copy is kept.
+    fn read_metadata(&self, number: u64) -> Result<Arc<Block>, TreeError> {
         let mut bytes = vec![0; self.block_bytes as usize].into_boxed_slice();
         self.read(number, 0, &mut bytes)?;
+        Ok(self.keep(number, bytes))
+    }
+
+    fn keep(&self, key: u64, bytes: Box<[u8]>) -> Arc<Block> {
+        let value_bytes = bytes.len() + size_of::<Block>();
         let block = Arc::new(Block::new(bytes));
-        let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(there) = shard.blocks.get(&number) {
-            return Ok(Arc::clone(there));
-        }
-        while shard.order.len() >= self.shard_block_count_max {
-            // Each turn either removes a block or takes its `used` mark, so there are at most two turns for each.
-            let Some(oldest) = shard.order.pop_front() else { break };
-            let kept = shard.blocks.get(&oldest).is_some_and(|block| block.used.swap(false, Ordering::Relaxed));
-            if kept {
-                shard.order.push_back(oldest);
-            } else {
-                shard.blocks.remove(&oldest);
-            }
-        }
-        shard.order.push_back(number);
-        shard.blocks.insert(number, Arc::clone(&block));
-        Ok(block)
+        self.cache.put(key, Arc::clone(&block), value_bytes);
+        block
     }
 
     /// Fills the buffer from `within` bytes after the start of block `number`, past any number of blocks, all of which the
@@ -211,12 +219,14 @@ impl Blocks {
         Ok(())
     }
 
-    /// Lends bytes that lie in memory, where nothing of the journal lies over the disk.
+    /// Lends bytes that lie in memory, where nothing of the journal lies over these blocks.
     pub(crate) fn lend(&self, number: u64, within: u64, length: usize) -> Option<&[u8]> {
-        if !self.overlay.is_empty() {
+        let size = u64::from(self.block_bytes);
+        let place = number.checked_mul(size)?.checked_add(within)?;
+        let blocks = place / size..place.checked_add(length as u64)?.div_ceil(size);
+        if self.overlay.range(blocks).next().is_some() {
             return None;
         }
-        let place = number.checked_mul(u64::from(self.block_bytes))?.checked_add(within)?;
         self.source.lend(place, length)
     }
 

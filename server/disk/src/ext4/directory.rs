@@ -115,13 +115,18 @@ fn is_sound(name: &[u8]) -> bool {
     (1..=255).contains(&name.len()) && !name.iter().any(|&byte| byte == b'/' || byte == 0)
 }
 
+/// Whether two names are the same. Those of one directory often begin alike, so their ends are compared first.
+fn is_same(one: &[u8], other: &[u8]) -> bool {
+    one.len() == other.len() && one.last_chunk::<8>() == other.last_chunk::<8>() && one == other
+}
+
 fn is_dots(name: &[u8]) -> bool {
     name == b"." || name == b".."
 }
 
 impl Ext4 {
     /// A directory that a name leads to, or the root: an inode that must be one.
-    pub(crate) fn directory_inode(&self, number: u32) -> Result<Inode, TreeError> {
+    pub(crate) fn directory_inode(&self, number: u32) -> Result<Arc<Inode>, TreeError> {
         let inode = self.named_inode(number)?;
         match inode.kind {
             FileType::Directory => Ok(inode),
@@ -329,7 +334,7 @@ impl Ext4 {
     pub(super) fn find(&self, inode: &Inode, bytes: &[u8], name: &[u8]) -> Result<Option<u32>, TreeError> {
         for entry in Entries::new(self, bytes) {
             let entry = entry.map_err(|what| inode.corrupt(what))?;
-            if entry.name == name && entry.inode != 0 {
+            if is_same(entry.name, name) && entry.inode != 0 {
                 return Ok(Some(entry.inode));
             }
         }

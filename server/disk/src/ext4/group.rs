@@ -7,6 +7,7 @@ use dormouse_files::tree::TreeError;
 
 use super::{
     Ext4,
+    blocks::Role,
     checksum::{crc16, crc32c},
     corrupt,
     fields::{join, le16, le32},
@@ -59,9 +60,12 @@ impl Ext4 {
         let block = self.blocks.metadata(descriptor_block(superblock, u64::from(group / per_block)))?;
         let at = (group % per_block * bytes) as usize;
         let descriptor = block.bytes().get(at..at + bytes as usize).unwrap_or_default();
-        if checksum(superblock, group, descriptor).is_some_and(|sum| sum != le16(descriptor, 0x1E)) {
-            return Err(corrupt(format!("group descriptor {group}: checksum")));
-        }
+        block.verify_once(Role::Descriptors, group, |_| {
+            match checksum(superblock, group, descriptor).is_some_and(|sum| sum != le16(descriptor, 0x1E)) {
+                true => Err(corrupt(format!("group descriptor {group}: checksum"))),
+                false => Ok(()),
+            }
+        })?;
         // Only descriptors of 64 bytes and more have high halves; of shorter ones the field reads as zero.
         Ok(join(le32(descriptor, 0x08), le32(descriptor, 0x28)))
     }

@@ -12,10 +12,12 @@ use dormouse_files::{
 use super::{
     Ext4,
     blocks::Block,
+    cache::Cache,
     checksum::crc32c,
     corrupt,
     fields::{join, le16, le32},
     superblock::incompat,
+    xattr,
 };
 
 /// The root directory's number.
@@ -42,8 +44,21 @@ enum Sum {
     Held,
 }
 
+/// Inodes of directories that were read and checked, by their numbers.
+pub(crate) struct Inodes(Cache<Arc<Inode>>);
+
+impl Inodes {
+    pub(crate) fn new(bytes_max: usize) -> Self {
+        Self(Cache::new(bytes_max))
+    }
+
+    /// Bytes in memory.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.0.bytes()
+    }
+}
+
 /// An inode that was read and checked.
-#[derive(Clone)]
 pub(crate) struct Inode {
     pub(crate) number: u32,
     pub(crate) kind: FileType,
@@ -61,24 +76,19 @@ pub(crate) struct Inode {
     pub(crate) xattr_block: u64,
     /// What the checksums of its own blocks start from.
     pub(crate) checksum_seed: u32,
-    holder: Arc<Block>,
-    start: usize,
-    length: usize,
+    /// What follows the fixed fields, where it holds attributes; else empty.
+    tail: Box<[u8]>,
 }
 
 impl Inode {
-    /// The whole inode as it lies on the disk.
-    pub(crate) fn raw(&self) -> &[u8] {
-        self.holder.bytes().get(self.start..self.start + self.length).unwrap_or_default()
-    }
-
     /// What follows the fixed fields: the attributes that are kept in the inode itself.
     pub(crate) fn tail(&self) -> &[u8] {
-        let raw = self.raw();
-        if raw.len() <= FIRST_FORM_BYTES {
-            return &[];
-        }
-        raw.get(FIRST_FORM_BYTES + usize::from(le16(raw, 0x80))..).unwrap_or_default()
+        &self.tail
+    }
+
+    /// Bytes in memory.
+    pub(crate) fn held_bytes(&self) -> usize {
+        size_of::<Self>() + self.tail.len()
     }
 
     pub(crate) fn has(&self, bit: u32) -> bool {
@@ -110,11 +120,24 @@ impl Ext4 {
     ///
     /// # Errors
     /// `Corrupt` for a number that no name may lead to, an unused inode, a checksum that does not hold.
-    pub(crate) fn named_inode(&self, number: u32) -> Result<Inode, TreeError> {
+    pub(crate) fn named_inode(&self, number: u32) -> Result<Arc<Inode>, TreeError> {
+        self.check_named(number, Self::inode)
+    }
+
+    /// The same of an inode that is not likely to be kept: a name led to it for the first time.
+    pub(crate) fn new_named_inode(&self, number: u32) -> Result<Arc<Inode>, TreeError> {
+        self.check_named(number, Self::new_inode)
+    }
+
+    fn check_named(
+        &self,
+        number: u32,
+        read: fn(&Self, u32) -> Result<Arc<Inode>, TreeError>,
+    ) -> Result<Arc<Inode>, TreeError> {
         if number != ROOT && number < self.superblock.first_inode {
             return Err(corrupt(format!("a name leads to the reserved inode {number}")));
         }
-        let inode = self.inode(number)?;
+        let inode = read(self, number)?;
         if inode.link_count == 0 {
             return Err(inode.corrupt("named, but unlinked"));
         }
@@ -125,20 +148,33 @@ impl Ext4 {
     }
 
     /// Reads any inode, the reserved ones too.
-    pub(crate) fn inode(&self, number: u32) -> Result<Inode, TreeError> {
-        if let Some(bytes) = self.changes.as_ref().and_then(|changes| changes.inodes.get(&number)) {
-            let holder = Arc::new(Block::new(bytes.clone()));
-            // It was put together from a fast commit, which has a checksum of its own.
-            return self.parse_inode(number, holder, 0, Sum::Held);
+    pub(crate) fn inode(&self, number: u32) -> Result<Arc<Inode>, TreeError> {
+        match self.inodes.0.get(u64::from(number), |inode| Some(Arc::clone(inode))) {
+            Some(inode) => Ok(inode),
+            None => self.new_inode(number),
         }
-        let (holder, start) = self.inode_place(number)?;
-        self.parse_inode(number, holder, start, Sum::Asked)
+    }
+
+    fn new_inode(&self, number: u32) -> Result<Arc<Inode>, TreeError> {
+        let inode = match self.changes.as_ref().and_then(|changes| changes.inodes.get(&number)) {
+            // It was put together from a fast commit, which has a checksum of its own.
+            Some(bytes) => self.parse_inode(number, bytes, Sum::Held)?,
+            None => self.inode_in_blocks(number)?,
+        };
+        let inode = Arc::new(inode);
+        // Of other files the names know; only directories are asked for by their numbers again and again.
+        if inode.kind == FileType::Directory {
+            self.inodes.0.put(u64::from(number), Arc::clone(&inode), inode.held_bytes());
+        }
+        Ok(inode)
     }
 
     /// An inode as the blocks have it, whatever fast commits say.
     pub(crate) fn inode_in_blocks(&self, number: u32) -> Result<Inode, TreeError> {
         let (holder, start) = self.inode_place(number)?;
-        self.parse_inode(number, holder, start, Sum::Asked)
+        let raw = holder.bytes().get(start..start + self.superblock.inode_bytes as usize);
+        let raw = raw.ok_or_else(|| corrupt(format!("inode {number} lies across a block's end")))?;
+        self.parse_inode(number, raw, Sum::Asked)
     }
 
     /// The bytes of an inode, used or not.
@@ -157,17 +193,20 @@ impl Ext4 {
         let table = self.inode_table((number - 1) / superblock.inodes_per_group)?;
         // At most 2^19 inodes of at most 2^16 bytes.
         let place = u64::from(index) * u64::from(superblock.inode_bytes);
-        let block = table
-            .checked_add(place / u64::from(superblock.block_bytes))
+        let size = u64::from(superblock.block_bytes);
+        let whole = (u64::from(superblock.inodes_per_group) * u64::from(superblock.inode_bytes)).div_ceil(size);
+        let end = table
+            .checked_add(whole)
             .ok_or_else(|| corrupt(format!("inode {number}: its table lies outside the file system")))?;
-        Ok((self.blocks.metadata(block)?, (place % u64::from(superblock.block_bytes)) as usize))
+        let (holder, start) = self.blocks.metadata_of_run(table + place / size, table..end)?;
+        Ok((holder, start + (place % size) as usize))
     }
 
-    fn parse_inode(&self, number: u32, holder: Arc<Block>, start: usize, sum: Sum) -> Result<Inode, TreeError> {
+    fn parse_inode(&self, number: u32, raw: &[u8], sum: Sum) -> Result<Inode, TreeError> {
         let length = self.superblock.inode_bytes as usize;
-        let Some(raw) = holder.bytes().get(start..start + length) else {
+        if raw.len() != length {
             return Err(corrupt(format!("inode {number} lies across a block's end")));
-        };
+        }
         let extra = if length > FIRST_FORM_BYTES { usize::from(le16(raw, 0x80)) } else { 0 };
         if extra > length - FIRST_FORM_BYTES || !extra.is_multiple_of(4) {
             return Err(corrupt(format!("inode {number}: extra size")));
@@ -190,6 +229,8 @@ impl Ext4 {
         let time =
             |base, field| time(number, le32(raw, base), if 4 + field - 0x84 <= extra { le32(raw, field) } else { 0 });
         let wide = self.superblock.has_incompat(incompat::BIT64);
+        let tail = if length > FIRST_FORM_BYTES { raw.get(FIRST_FORM_BYTES + extra..) } else { None };
+        let tail = tail.filter(|tail| le32(tail, 0) == xattr::MAGIC).unwrap_or_default();
         Ok(Inode {
             number,
             kind,
@@ -204,9 +245,7 @@ impl Ext4 {
             map: raw.get(0x28..0x64).and_then(|field| field.try_into().ok()).unwrap_or([0; 60]),
             xattr_block: join(le32(raw, 0x68), if wide { u32::from(le16(raw, 0x76)) } else { 0 }),
             checksum_seed,
-            holder,
-            start,
-            length,
+            tail: tail.into(),
         })
     }
 }
@@ -222,17 +261,28 @@ fn time(number: u32, base: u32, extra: u32) -> Result<Time, TreeError> {
 
 /// The checksum's two halves count as zero; the high one is there only where the extra fields reach it.
 fn sum_holds(seed: u32, raw: &[u8], extra: usize) -> bool {
-    let part = |from: usize, to: usize| raw.get(from..to).unwrap_or_default();
-    let low = crc32c(crc32c(crc32c(seed, part(0, 0x7C)), &[0; 2]), part(0x7E, 0x80));
-    if raw.len() <= FIRST_FORM_BYTES {
-        return low as u16 == le16(raw, 0x7C);
+    let wide = raw.len() > FIRST_FORM_BYTES && extra >= 4;
+    // One pass over a copy, which for inodes of the usual size is much quicker than a sum in five pieces.
+    let mut held = [0; 256];
+    let mut heap;
+    let summed = match held.get_mut(..raw.len()) {
+        Some(held) => held,
+        None => {
+            heap = vec![0; raw.len()];
+            &mut heap[..]
+        }
+    };
+    summed.copy_from_slice(raw);
+    for (at, counts) in [(0x7C, true), (0x82, wide)] {
+        if let Some(half) = summed.get_mut(at..at + 2).filter(|_| counts) {
+            half.fill(0);
+        }
     }
-    let middle = crc32c(low, part(0x80, 0x82));
-    if extra < 4 {
-        return crc32c(middle, part(0x82, raw.len())) as u16 == le16(raw, 0x7C);
+    let sum = crc32c(seed, summed);
+    if wide {
+        return sum == u32::from(le16(raw, 0x7C)) | u32::from(le16(raw, 0x82)) << 16;
     }
-    let sum = crc32c(crc32c(middle, &[0; 2]), part(0x84, raw.len()));
-    sum == u32::from(le16(raw, 0x7C)) | u32::from(le16(raw, 0x82)) << 16
+    sum as u16 == le16(raw, 0x7C)
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 //! `Documentation/filesystems/ext4/`.
 
 pub(crate) mod blocks;
+mod cache;
 pub(crate) mod checksum;
 pub(crate) mod directory;
 pub(crate) mod extents;
@@ -17,6 +18,8 @@ pub(crate) mod inline;
 pub(crate) mod inode;
 pub(crate) mod journal;
 pub(crate) mod map;
+pub(crate) mod names;
+pub(crate) mod overlay;
 pub(crate) mod run;
 pub(crate) mod superblock;
 pub(crate) mod tree;
@@ -28,7 +31,9 @@ use dormouse_files::tree::TreeError;
 
 use self::{
     blocks::Blocks,
+    inode::Inodes,
     journal::Changes,
+    names::Names,
     superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET, Superblock},
 };
 use crate::{BlockSource, DiskLimits};
@@ -37,6 +42,8 @@ use crate::{BlockSource, DiskLimits};
 pub(crate) struct Ext4 {
     pub(crate) superblock: Superblock,
     pub(crate) blocks: Blocks,
+    inodes: Inodes,
+    names: Names,
     pub(crate) limits: DiskLimits,
     /// What fast commits say, asked before the blocks.
     pub(crate) changes: Option<Changes>,
@@ -46,13 +53,26 @@ impl Ext4 {
     /// `superblock` as it was read from `source`, with nothing of the journal over it.
     pub(crate) fn new(source: Arc<dyn BlockSource>, superblock: Superblock, limits: &DiskLimits) -> Self {
         let blocks = Blocks::new(source, &superblock, limits);
-        Self { superblock, blocks, limits: limits.clone(), changes: None }
+        let (inodes, names) = (Inodes::new(limits.inode_bytes_max), Names::new(limits.name_bytes_max));
+        Self { superblock, blocks, inodes, names, limits: limits.clone(), changes: None }
+    }
+
+    /// Bytes of memory that it holds, which grow while it is read, up to the bounds of its limits.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.blocks.held_bytes() + self.inodes.held_bytes() + self.names.held_bytes()
+    }
+
+    /// What was found out before the journal was laid over the disk may be older.
+    fn forget(&mut self) {
+        self.inodes = Inodes::new(self.limits.inode_bytes_max);
+        self.names = Names::new(self.limits.name_bytes_max);
     }
 
     /// Lays the journal over the disk, and takes what it says of the file system itself.
     pub(crate) fn replay(&mut self) -> Result<(), TreeError> {
         let replayed = journal::replay(self)?;
         self.blocks.lay_over(replayed.overlay);
+        self.forget();
         let mut bytes = [0; SUPERBLOCK_BYTES];
         let within = SUPERBLOCK_OFFSET % u64::from(self.superblock.block_bytes);
         self.blocks.read(self.superblock.own_block(), within, &mut bytes)?;
@@ -64,6 +84,7 @@ impl Ext4 {
         self.blocks.bound(&self.superblock);
         if let Some(next) = replayed.next {
             self.changes = journal::fast_commits(self, next)?;
+            self.forget();
         }
         Ok(())
     }

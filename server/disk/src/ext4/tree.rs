@@ -1,6 +1,6 @@
 //! The engines' questions, answered from an ext4 file system.
 
-use std::{io, ops::ControlFlow};
+use std::{io, ops::ControlFlow, sync::Arc};
 
 use dormouse_files::{
     meta::{FileType, Meta},
@@ -10,10 +10,18 @@ use dormouse_files::{
 use super::{
     Ext4,
     inode::{Inode, ROOT, flag},
+    names::Lead,
 };
 
 /// PATH_MAX without the final NUL.
 const LINK_BYTES_MAX: u64 = 4_095;
+
+/// Whether what was found is kept for the next one who asks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Memory {
+    Keep,
+    Leave,
+}
 
 fn encrypted(inode: &Inode) -> Result<(), TreeError> {
     if inode.has(flag::ENCRYPT) {
@@ -38,20 +46,44 @@ impl Ext4 {
     /// every directory has one `..` and the root's is the root, each directory can then be entered from one parent only,
     /// and no way down leads back to a directory that it came through. The kernel keeps `..` true on every rename.
     pub(crate) fn directory(&self, parent: u32, name: &[u8]) -> Result<u32, TreeError> {
-        let parent = self.directory_inode(parent)?;
-        let number = self.lookup(&parent, name)?;
-        let child = self.directory_inode(number)?;
-        if number == ROOT || self.parent_of(&child)? != parent.number {
-            return Err(child.corrupt(&format!("directory: found in inode {}, which is not its ..", parent.number)));
+        // Kept below, once it is known that it may be entered.
+        let child = match self.lead(parent, name, Memory::Leave)? {
+            Lead::Entered(number) => return Ok(number),
+            Lead::Inode(inode) => inode,
+            Lead::Nowhere => return Err(TreeError::NotFound),
+        };
+        if child.kind != FileType::Directory {
+            return Err(TreeError::NotDirectory(child.kind));
         }
-        Ok(number)
+        if child.number == ROOT || self.parent_of(&child)? != parent {
+            return Err(child.corrupt(&format!("directory: found in inode {parent}, which is not its ..")));
+        }
+        self.names.put(parent, name, Lead::Entered(child.number));
+        Ok(child.number)
+    }
+
+    /// Where a name leads: as it was found before, or as the directory says.
+    fn lead(&self, parent: u32, name: &[u8], memory: Memory) -> Result<Lead, TreeError> {
+        if let Some(lead) = self.names.get(parent, name) {
+            return Ok(lead);
+        }
+        let directory = self.directory_inode(parent)?;
+        let lead = match self.lookup(&directory, name) {
+            Ok(number) => Lead::Inode(self.new_named_inode(number)?),
+            Err(TreeError::NotFound) => Lead::Nowhere,
+            Err(error) => return Err(error),
+        };
+        if memory == Memory::Keep || matches!(lead, Lead::Nowhere) {
+            self.names.put(parent, name, lead.clone());
+        }
+        Ok(lead)
     }
 
     pub(crate) fn stat(&self, parent: u32, name: &[u8]) -> Result<Meta, TreeError> {
-        Ok(self.child(parent, name)?.meta())
+        Ok(self.child(parent, name, Memory::Keep)?.meta())
     }
 
-    pub(crate) fn names(
+    pub(crate) fn list(
         &self,
         directory: u32,
         visit: &mut dyn FnMut(Name<'_>) -> ControlFlow<()>,
@@ -61,7 +93,7 @@ impl Ext4 {
     }
 
     pub(crate) fn link(&self, parent: u32, name: &[u8]) -> Result<Vec<u8>, TreeError> {
-        let inode = self.child(parent, name)?;
+        let inode = self.child(parent, name, Memory::Keep)?;
         if inode.kind != FileType::Symlink {
             // What readlink(2) says of it.
             return Err(TreeError::Io(io::ErrorKind::InvalidInput.into()));
@@ -90,8 +122,10 @@ impl Ext4 {
         Ok(())
     }
 
-    pub(crate) fn open(&self, parent: u32, name: &[u8]) -> Result<Inode, TreeError> {
-        let inode = self.child(parent, name)?;
+    pub(crate) fn open(&self, parent: u32, name: &[u8]) -> Result<Arc<Inode>, TreeError> {
+        // Whoever reads all files of a disk must not drive out what is asked by its path again and again, and what is
+        // opened by its path was looked at just before.
+        let inode = self.child(parent, name, Memory::Leave)?;
         if inode.kind != FileType::Regular {
             return Err(TreeError::NotRegular(inode.kind));
         }
@@ -99,8 +133,11 @@ impl Ext4 {
         Ok(inode)
     }
 
-    fn child(&self, parent: u32, name: &[u8]) -> Result<Inode, TreeError> {
-        let parent = self.directory_inode(parent)?;
-        self.named_inode(self.lookup(&parent, name)?)
+    fn child(&self, parent: u32, name: &[u8], memory: Memory) -> Result<Arc<Inode>, TreeError> {
+        match self.lead(parent, name, memory)? {
+            Lead::Inode(inode) => Ok(inode),
+            Lead::Entered(number) => self.named_inode(number),
+            Lead::Nowhere => Err(TreeError::NotFound),
+        }
     }
 }

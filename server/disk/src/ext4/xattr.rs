@@ -13,7 +13,8 @@ use super::{
     inode::{Inode, flag},
 };
 
-const MAGIC: u32 = 0xEA02_0000;
+/// Before the attributes in an inode, and at the start of a block of them.
+pub(super) const MAGIC: u32 = 0xEA02_0000;
 /// The name index of `system.`.
 const SYSTEM: u8 = 7;
 /// Bytes before the entries of a block of attributes.
@@ -59,8 +60,7 @@ pub(super) fn entry(bytes: &[u8], at: usize) -> Result<Option<(Entry<'_>, usize)
 
 /// The entries that lie in the inode itself; empty where there are none.
 pub(super) fn in_inode(inode: &Inode) -> &[u8] {
-    let tail = inode.tail();
-    if le32(tail, 0) == MAGIC { &tail[4..] } else { &[] }
+    inode.tail().get(4..).unwrap_or_default()
 }
 
 /// The value of `system.data`, which must lie in the inode.

@@ -4,6 +4,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on must stop")]
 
+mod clone;
 mod compare;
 mod directories;
 mod exercise;

@@ -6,8 +6,9 @@ use super::{
     super::{
         checksum::{crc32_be, crc32c},
         fields::{be16, be32, be64, join, u8_at},
+        overlay::MAGIC,
     },
-    Journal, MAGIC, Sums, fault,
+    Journal, Sums, fault,
 };
 
 const DESCRIPTOR: u32 = 1;

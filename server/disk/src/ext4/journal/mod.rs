@@ -16,8 +16,6 @@ mod fast_commit;
 mod log;
 mod replay;
 
-use std::collections::BTreeMap;
-
 use dormouse_files::tree::TreeError;
 
 pub(crate) use self::fast_commit::Changes;
@@ -27,11 +25,10 @@ use super::{
     checksum::crc32c,
     corrupt,
     fields::{be32, u8_at},
+    overlay::{MAGIC, Overlay},
     superblock::compat,
 };
 
-/// The first four bytes of every block of the journal's own.
-pub(super) const MAGIC: u32 = 0xC03B_3998;
 /// Runs of blocks that a journal may consist of: it is made in one piece, so more is hostile.
 const RUN_COUNT_MAX: usize = 65_536;
 
@@ -45,15 +42,6 @@ mod feature {
     pub(super) const KNOWN: u32 = 0x3F;
     /// The one of `s_feature_compat`.
     pub(super) const CHECKSUM: u32 = 0x1;
-}
-
-/// Where the last copy of a block lies in the log.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Copied {
-    /// The block of the file system that holds the copy.
-    pub(crate) physical: u64,
-    /// Its first four bytes were the journal's magic number, and stand as zeros in the log.
-    pub(crate) escaped: bool,
 }
 
 /// How tags and blocks are summed.
@@ -93,7 +81,7 @@ struct Journal<'a> {
 
 /// What a replay found.
 pub(crate) struct Replayed {
-    pub(crate) overlay: BTreeMap<u64, Copied>,
+    pub(crate) overlay: Overlay,
     /// The number of the transaction that would have come next; nothing where the log was empty.
     pub(crate) next: Option<u32>,
 }
@@ -106,7 +94,7 @@ pub(crate) struct Replayed {
 pub(crate) fn replay(file_system: &Ext4) -> Result<Replayed, TreeError> {
     match Journal::open(file_system)? {
         Some(journal) => journal.replay(),
-        None => Ok(Replayed { overlay: BTreeMap::new(), next: None }),
+        None => Ok(Replayed { overlay: Overlay::new(), next: None }),
     }
 }
 

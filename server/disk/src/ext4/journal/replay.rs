@@ -1,11 +1,12 @@
 //! From the log to the overlay.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
 use dormouse_files::tree::TreeError;
 
 use super::{
-    Copied, Journal, Replayed, fault,
+    super::overlay::{Copied, Overlay},
+    Journal, Replayed, fault,
     log::{Tag, Visitor, at_or_after},
 };
 
@@ -45,7 +46,7 @@ fn over(limit: u64) -> TreeError {
 struct Copy<'a> {
     journal: &'a Journal<'a>,
     revoked: HashMap<u64, u32>,
-    overlay: BTreeMap<u64, Copied>,
+    overlay: Overlay,
     buffer: Vec<u8>,
     disk_block_count: u64,
     block_count_max: u64,
@@ -97,7 +98,7 @@ impl Journal<'_> {
         let mut copy = Copy {
             journal: self,
             revoked: scan.revoked,
-            overlay: BTreeMap::new(),
+            overlay: Overlay::new(),
             buffer: vec![0; block_bytes as usize],
             disk_block_count: self.file_system.blocks.disk_bytes() / block_bytes,
             block_count_max: limits.overlay_bytes_max / block_bytes,

@@ -1,0 +1,188 @@
+//! What was read or found out already, kept in memory within a bound of bytes.
+//!
+//! An open disk is one state of it, so nothing that is kept here goes out of date; what has not been used since its last
+//! turn is let go first (second chance). The cache is cut into shards with a lock of their own, so that many threads look
+//! at once, and no lock is held while anything is read or worked out. Its size comes from [`crate::DiskLimits`] alone,
+//! never from a number on the disk.
+
+use std::{
+    collections::{HashMap, VecDeque, hash_map::RandomState},
+    hash::{BuildHasher, Hasher},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+const SHARD_COUNT: usize = 16;
+/// What an entry costs beside its value: its places in the map and in the order, with the room that both keep ahead.
+const ENTRY_BYTES: usize = 80;
+
+/// Spreads keys in a way that an image cannot know: its numbers are its own choice.
+#[derive(Clone, Copy)]
+struct Spread(u64);
+
+impl BuildHasher for Spread {
+    type Hasher = Spreader;
+
+    fn build_hasher(&self) -> Spreader {
+        Spreader(self.0)
+    }
+}
+
+struct Spreader(u64);
+
+impl Hasher for Spreader {
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.write_u64(u64::from(byte));
+        }
+    }
+
+    fn write_u64(&mut self, key: u64) {
+        let product = u128::from(key ^ self.0) * u128::from(0x9E37_79B9_7F4A_7C15_u64);
+        self.0 = product as u64 ^ (product >> 64) as u64;
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+struct Slot<V> {
+    value: V,
+    bytes: usize,
+    used: bool,
+}
+
+struct Shard<V> {
+    slots: HashMap<u64, Slot<V>, Spread>,
+    order: VecDeque<u64>,
+    bytes: usize,
+}
+
+/// Values by their keys.
+pub(super) struct Cache<V> {
+    shards: Vec<Mutex<Shard<V>>>,
+    spread: Spread,
+    shard_bytes_max: usize,
+    bytes: AtomicUsize,
+}
+
+impl<V> Cache<V> {
+    /// Holds `bytes_max` bytes; a shard always holds one value, however large.
+    pub(super) fn new(bytes_max: usize) -> Self {
+        let spread = Spread(RandomState::new().hash_one(0));
+        let shard = || Shard { slots: HashMap::with_hasher(spread), order: VecDeque::new(), bytes: 0 };
+        Self {
+            shards: (0..SHARD_COUNT).map(|_| Mutex::new(shard())).collect(),
+            spread,
+            shard_bytes_max: bytes_max / SHARD_COUNT,
+            bytes: AtomicUsize::new(0),
+        }
+    }
+
+    /// Bytes that are held now.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    fn shard(&self, key: u64) -> &Mutex<Shard<V>> {
+        // The map's own places come from the low bits and the highest seven.
+        let hash = self.spread.hash_one(key);
+        &self.shards[(hash >> 40) as usize % SHARD_COUNT]
+    }
+
+    /// What `look` takes from the value of a key, if there is one.
+    pub(super) fn get<T>(&self, key: u64, look: impl FnOnce(&V) -> Option<T>) -> Option<T> {
+        let mut shard = self.shard(key).lock().unwrap_or_else(PoisonError::into_inner);
+        let slot = shard.slots.get_mut(&key)?;
+        slot.used = true;
+        look(&slot.value)
+    }
+
+    /// Keeps a value of so many bytes, in the place of one that the key had, and lets others go for it.
+    pub(super) fn put(&self, key: u64, value: V, value_bytes: usize) {
+        let bytes = value_bytes.saturating_add(ENTRY_BYTES);
+        let mut shard = self.shard(key).lock().unwrap_or_else(PoisonError::into_inner);
+        let before = shard.bytes;
+        if let Some(slot) = shard.slots.get_mut(&key) {
+            let replaced = std::mem::replace(slot, Slot { value, bytes, used: true });
+            shard.bytes = shard.bytes - replaced.bytes + bytes;
+        } else {
+            shard.make_room(self.shard_bytes_max.saturating_sub(bytes));
+            shard.order.push_back(key);
+            shard.slots.insert(key, Slot { value, bytes, used: false });
+            shard.bytes += bytes;
+        }
+        // Wraps where the shard shrank, and the sum over all shards comes out right.
+        self.bytes.fetch_add(shard.bytes.wrapping_sub(before), Ordering::Relaxed);
+    }
+}
+
+impl<V> Shard<V> {
+    /// Lets go until no more than this is held.
+    fn make_room(&mut self, bytes_max: usize) {
+        while self.bytes > bytes_max {
+            // Each turn either removes a value or takes its mark, so there are at most two turns for each.
+            let Some(oldest) = self.order.pop_front() else { break };
+            let Some(slot) = self.slots.get_mut(&oldest) else { continue };
+            if std::mem::take(&mut slot.used) {
+                self.order.push_back(oldest);
+                continue;
+            }
+            self.bytes -= slot.bytes;
+            self.slots.remove(&oldest);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn value(cache: &Cache<u64>, key: u64) -> Option<u64> {
+        cache.get(key, |&value| Some(value))
+    }
+
+    fn held_count(cache: &Cache<u64>, keys: std::ops::Range<u64>) -> usize {
+        keys.filter(|&key| value(cache, key).is_some()).count()
+    }
+
+    #[test]
+    fn holds_no_more_than_its_bound() {
+        let cache = Cache::new(SHARD_COUNT * 10 * (ENTRY_BYTES + 20));
+        for key in 0..10_000 {
+            cache.put(key, key * 2, 20);
+            assert_eq!(value(&cache, key), Some(key * 2));
+            assert!(cache.bytes() <= SHARD_COUNT * 10 * (ENTRY_BYTES + 20));
+        }
+        let held = held_count(&cache, 0..10_000);
+        assert_eq!(cache.bytes(), held * (ENTRY_BYTES + 20));
+        assert!(held > SHARD_COUNT * 5);
+    }
+
+    #[test]
+    fn a_value_beyond_the_bound_is_held_alone() {
+        let cache = Cache::new(0);
+        for key in 0..1_000 {
+            cache.put(key, key, 1 << 20);
+            assert_eq!(value(&cache, key), Some(key));
+        }
+        assert!(held_count(&cache, 0..1_000) <= SHARD_COUNT);
+    }
+
+    #[test]
+    fn what_is_used_stays() {
+        let cache = Cache::new(SHARD_COUNT * 20 * ENTRY_BYTES);
+        cache.put(7, 1, 0);
+        for key in 100..10_000 {
+            cache.put(key, 0, 0);
+            assert_eq!(value(&cache, 7), Some(1));
+        }
+        cache.put(7, 2, 5);
+        assert_eq!(value(&cache, 7), Some(2));
+        assert_eq!(cache.get(7, |_| None::<()>), None);
+        assert_eq!(value(&cache, 3), None);
+    }
+}

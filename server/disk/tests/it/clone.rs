@@ -1,0 +1,205 @@
+//! Reading from a private clone of the image, and what an open disk keeps in memory.
+
+use std::{
+    fs,
+    ops::ControlFlow,
+    os::unix::fs::{MetadataExt, PermissionsExt},
+    path::Path,
+};
+
+use dormouse_disk::{Cloning, DiskLimits, DiskSpec, Partition, Unsealed, Volume};
+use dormouse_files::{
+    meta::FileType,
+    tree::{Name, Tree, TreeError},
+};
+
+use crate::{
+    compare::{assert_same, of_reader, open},
+    image::{Image, content, run, spec_of},
+};
+
+/// An empty xfs that can clone files, mounted from a file; unmounted when dropped.
+struct Reflink {
+    place: tempfile::TempDir,
+}
+
+impl Reflink {
+    /// Says why where there can be none here.
+    fn mount() -> Result<Self, String> {
+        if !nix::unistd::geteuid().is_root() {
+            return Err("mounting needs root".to_owned());
+        }
+        let place = tempfile::tempdir().expect("a temporary folder");
+        let (file, root) = (place.path().join("xfs.img"), place.path().join("root"));
+        fs::File::create(&file).and_then(|file| file.set_len(512 << 20)).expect("a file of holes");
+        fs::create_dir(&root).expect("a folder");
+        run("mkfs.xfs", &["-q".as_ref(), "-m".as_ref(), "reflink=1".as_ref(), file.as_os_str()])?;
+        run("mount", &["-o".as_ref(), "loop".as_ref(), file.as_os_str(), root.as_os_str()])?;
+        Ok(Self { place })
+    }
+
+    fn path(&self) -> std::path::PathBuf {
+        self.place.path().join("root")
+    }
+}
+
+impl Drop for Reflink {
+    fn drop(&mut self) {
+        if let Err(said) = run("umount", &[self.path()]) {
+            eprintln!("{said}");
+        }
+    }
+}
+
+fn open_clone(spec: &DiskSpec) -> Volume {
+    Volume::open_clone(spec, Unsealed::Never, &DiskLimits::default()).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn digest(path: &Path) -> Vec<u8> {
+    use sha2::Digest;
+    sha2::Sha256::digest(fs::read(path).unwrap()).to_vec()
+}
+
+/// Reads every file by lending where the tree lends, and compares that with a copy. Gives how many bytes were lent.
+fn lent_like_copied(volume: &Volume) -> u64 {
+    let mut lent_bytes = 0;
+    let mut left = vec![volume.root().unwrap()];
+    while let Some(directory) = left.pop() {
+        let mut names = Vec::new();
+        let mut visit = |name: Name<'_>| {
+            names.push(name.bytes.to_vec());
+            ControlFlow::Continue(())
+        };
+        volume.names(&directory, &mut visit).unwrap();
+        for name in names {
+            match volume.stat(&directory, &name).unwrap().kind {
+                FileType::Directory => left.push(volume.directory(&directory, &name).unwrap()),
+                FileType::Regular => {
+                    let (file, meta) = volume.open(&directory, &name).unwrap();
+                    let (mut offset, mut copy) = (0, vec![0; 300_000]);
+                    while offset < meta.size_bytes {
+                        let length = match volume.lend(&file, offset, copy.len()).unwrap() {
+                            Some(lent) => {
+                                let lent = lent.to_vec();
+                                assert_eq!(volume.read_at(&file, offset, &mut copy[..lent.len()]).unwrap(), lent.len());
+                                assert!(copy[..lent.len()] == lent, "what is lent differs from what is read");
+                                lent_bytes += lent.len() as u64;
+                                lent.len()
+                            }
+                            None => volume.read_at(&file, offset, &mut copy[..4096]).unwrap(),
+                        };
+                        offset += length as u64;
+                    }
+                }
+                _ => (),
+            }
+        }
+    }
+    lent_bytes
+}
+
+#[test]
+fn a_clone_answers_like_the_disk_and_leaves_it_as_it_is() {
+    let reflink = match Reflink::mount() {
+        Ok(reflink) => reflink,
+        Err(said) => return eprintln!("skipped: {said}"),
+    };
+    let content = content();
+    let image = Image::make("-t ext4 -b 4096 -O inline_data", "64M", Some(content.path()));
+    image.rehash();
+    let path = reflink.path().join("disk.img");
+    fs::copy(&image.path, &path).unwrap();
+    let (before, meta) = (digest(&path), fs::metadata(&path).unwrap());
+
+    let clone = open_clone(&spec_of(&path));
+    assert!(matches!(clone.cloning(), Cloning::Done), "{:?}", clone.cloning());
+    let expect = of_reader(&open(&spec_of(&path))).unwrap();
+    assert_same(&of_reader(&clone).unwrap(), &expect);
+    assert!(lent_like_copied(&clone) > 1_500_000);
+    assert_eq!(lent_like_copied(&open(&spec_of(&path))), 0, "what is not a clone is not mapped");
+    assert_eq!(digest(&path), before);
+    let now = fs::metadata(&path).unwrap();
+    assert_eq!((now.mtime_nsec(), now.ctime_nsec()), (meta.mtime_nsec(), meta.ctime_nsec()));
+    assert_eq!(fs::read_dir(reflink.path()).unwrap().count(), 1, "a clone has no name");
+
+    // The clone does not move with the disk, and says that the disk moved.
+    assert!(!clone.changed());
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
+    assert!(!clone.changed(), "a chmod is no writer");
+    fs::write(&path, vec![0xAB; 64 << 20]).unwrap();
+    assert!(matches!(clone.verify(), Err(TreeError::Changed)));
+    assert_same(&of_reader(&clone).unwrap(), &expect);
+}
+
+#[test]
+fn the_superblock_is_asked_of_the_disk_and_not_of_its_clone() {
+    let reflink = match Reflink::mount() {
+        Ok(reflink) => reflink,
+        Err(said) => return eprintln!("skipped: {said}"),
+    };
+    let image = Image::make("-t ext4 -b 4096", "32M", None);
+    // With a partition in front, so that the way through a part of a disk is asked too.
+    let path = reflink.path().join("disk.img");
+    let mut bytes = vec![0; 2048 * 512];
+    bytes[510..512].copy_from_slice(&[0x55, 0xAA]);
+    bytes[446 + 4] = 0x83;
+    bytes[446 + 8..446 + 16].copy_from_slice(&[0, 8, 0, 0, 0, 0, 1, 0]);
+    bytes.extend(fs::read(&image.path).unwrap());
+    fs::write(&path, bytes).unwrap();
+    let spec = DiskSpec { partition: Some(Partition::Number(1)), ..spec_of(&path) };
+    let clone = open_clone(&spec);
+    assert!(matches!(clone.cloning(), Cloning::Done), "{:?}", clone.cloning());
+    assert!(!clone.changed());
+    // A writer that sets the time back as it was moves the time of the inode's change, so the superblock decides.
+    let modified = fs::metadata(&path).unwrap().modified().unwrap();
+    let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, &[0xFF], 2048 * 512 + 1024 + 0x3A).unwrap();
+    file.set_modified(modified).unwrap();
+    assert!(clone.changed());
+}
+
+#[test]
+fn a_file_system_that_cannot_clone_is_read_all_the_same() {
+    let content = content();
+    let image = Image::make("-t ext4 -b 1024", "32M", Some(content.path()));
+    let volume = open_clone(&image.spec());
+    match volume.cloning() {
+        // The temporary folder may well lie on a file system that can.
+        Cloning::Done => (),
+        Cloning::Refused(error) => assert!(error.raw_os_error().is_some(), "{error}"),
+        Cloning::None => panic!("it was asked for"),
+    }
+    assert_same(&of_reader(&volume).unwrap(), &of_reader(&open(&image.spec())).unwrap());
+    assert!(matches!(open(&image.spec()).cloning(), Cloning::None));
+}
+
+#[test]
+fn what_is_kept_in_memory_has_a_bound_and_changes_no_answer() {
+    let place = tempfile::tempdir().unwrap();
+    crate::image::fill(place.path(), 3_000);
+    let image = Image::make("-t ext4 -b 1024", "64M", Some(place.path()));
+    image.rehash();
+    let expect = of_reader(&open(&image.spec())).unwrap();
+    let limits = DiskLimits {
+        cache_bytes_max: 128 << 10,
+        inode_bytes_max: 16 << 10,
+        name_bytes_max: 64 << 10,
+        ..DiskLimits::default()
+    };
+    let bound = limits.cache_bytes_max + limits.inode_bytes_max + limits.name_bytes_max;
+    let volume = Volume::open(&image.spec(), Unsealed::Never, &limits).unwrap();
+    for _ in 0..2 {
+        assert_same(&of_reader(&volume).unwrap(), &expect);
+        assert!(volume.held_bytes() <= bound, "{} of {bound}", volume.held_bytes());
+    }
+    // Names that are not there are kept too, and no more of them than the bound allows.
+    let root = volume.root().unwrap();
+    for index in 0..5_000 {
+        let name = format!("nothing-{index}-{}", "y".repeat(index % 200));
+        for _ in 0..2 {
+            assert!(matches!(volume.stat(&root, name.as_bytes()), Err(TreeError::NotFound)));
+        }
+    }
+    assert!(volume.held_bytes() <= bound, "{} of {bound}", volume.held_bytes());
+    assert!(volume.held_bytes() > bound / 2, "{} of {bound}", volume.held_bytes());
+}
