@@ -3,7 +3,7 @@
 use std::{
     ffi::OsStr,
     fs,
-    os::unix::fs::{FileExt, PermissionsExt, symlink},
+    os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink},
     path::{Path, PathBuf},
     process::{Command, Stdio},
 };
@@ -66,12 +66,22 @@ impl Image {
         assert!(status.code().is_some_and(|code| code <= 1), "e2fsck -fyD: {status}");
     }
 
-    /// A copy, holes kept.
+    /// A copy, holes kept: of one moment, since it is taken again where the image was written meanwhile.
     pub fn copy(&self) -> Self {
         let place = tempfile::tempdir().expect("a temporary folder");
         let path = place.path().join("disk.img");
-        run("cp", &["--sparse=always".as_ref(), self.path.as_os_str(), path.as_os_str()]).expect("the image is copied");
-        Self { path, place }
+        let written = || {
+            let meta = fs::metadata(&self.path).expect("the image is there");
+            (meta.mtime(), meta.mtime_nsec())
+        };
+        for _ in 0..100 {
+            let before = written();
+            run("cp", &["--sparse=always".as_ref(), self.path.as_os_str(), path.as_os_str()]).expect("it is copied");
+            if written() == before {
+                return Self { path, place };
+            }
+        }
+        panic!("the image is written all the time");
     }
 
     /// Mounts the image itself, for filling it.
@@ -80,18 +90,20 @@ impl Image {
             return Err("mounting needs root".to_owned());
         }
         let at = tempfile::tempdir().expect("a temporary folder");
-        let options = format!("loop,{options}");
-        run(
-            "mount",
-            &[
+        let mount = |options: &str| {
+            let words: [&OsStr; 6] = [
                 "-t".as_ref(),
                 "ext4".as_ref(),
                 "-o".as_ref(),
                 options.as_ref(),
                 self.path.as_os_str(),
                 at.path().as_os_str(),
-            ],
-        )?;
+            ];
+            run("mount", &words)
+        };
+        // What is not synced is committed when the image is unmounted, so that a copy shows what the test asked for; without a
+        // journal there is no such option.
+        mount(&format!("loop,commit=900,{options}")).or_else(|_| mount(&format!("loop,{options}")))?;
         Ok(Mount { at: Some(at) })
     }
 

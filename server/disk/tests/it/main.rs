@@ -4,13 +4,17 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on must stop")]
 
+#[path = "../../fuzz/bodies/mod.rs"]
+mod bodies;
 mod compare;
 mod directories;
-mod exercise;
 mod files;
+mod fuzz;
 mod hostile;
 mod image;
 mod journal;
 mod layout;
+mod matrix;
+mod others;
 mod sources;
 mod work;
