@@ -5,6 +5,7 @@
 //! `Documentation/filesystems/ext4/`.
 
 pub(crate) mod blocks;
+pub(crate) mod casefold;
 pub(crate) mod checksum;
 pub(crate) mod directory;
 pub(crate) mod extents;

@@ -57,6 +57,7 @@ pub fn rows() -> Vec<Row> {
         }),
         row("access lists", || made("-t ext4 -b 4096", "16M", access_lists)),
         row("a sealed file", || Some(sealed())),
+        row("names that fold", || Some(folding())),
         row("quotas", || {
             let content = crate::image::content();
             Some(Image::make("-t ext4 -b 4096 -O quota,project", "32M", Some(content.path())))
@@ -309,38 +310,69 @@ fn what_is_encrypted_is_told() {
     assert!(encrypted(volume.link(&root, b"link").err()));
 }
 
-#[test]
-fn names_that_fold() {
+/// Directories that fold, short and long, and hashed where they are long.
+fn folding() -> Image {
     let place = tempfile::tempdir().unwrap();
-    for folder in ["ascii", "mixed"] {
+    for folder in ["short", "long"] {
         fs::create_dir(place.path().join(folder)).unwrap();
-        fs::write(place.path().join(folder).join("ReadMe.TXT"), b"x").unwrap();
     }
-    fs::write(place.path().join("mixed/Grüße"), b"x").unwrap();
-    let image = Image::make("-t ext4 -b 4096 -O casefold", "16M", Some(place.path()));
-    for folder in ["ascii", "mixed"] {
+    for name in ["ReadMe.TXT", "Grüße", "Ångström", "한글", "ΣΊΣΥΦΟΣ", "soft\u{AD}ware", "A\u{A7C0}"] {
+        fs::write(place.path().join("short").join(name), b"x").unwrap();
+    }
+    use std::os::unix::ffi::OsStrExt;
+    fs::write(place.path().join("short").join(std::ffi::OsStr::from_bytes(b"Bytes\xFF")), b"x").unwrap();
+    for index in 0..500 {
+        fs::write(place.path().join(format!("long/Straße-ŽLUŤOUČKÝ-{index}")), b"x").unwrap();
+    }
+    let image = Image::make("-t ext4 -b 1024 -O casefold", "16M", Some(place.path()));
+    for folder in ["short", "long"] {
         set_flags(&image, folder, 0x4000_0000);
     }
+    image.rehash();
+    image
+}
+
+#[test]
+fn names_that_fold() {
+    let image = folding();
+    let said = run("debugfs", &["-R", "htree_dump /long", &image.path.display().to_string()]).unwrap();
+    assert!(said.contains("Root node dump"), "{said}");
     let volume = open(&image.spec());
-    let find = |folder: &str, name: &str| {
+    let find = |folder: &str, name: &[u8]| {
         let directory = volume.directory(&volume.root().unwrap(), folder.as_bytes()).unwrap();
-        match volume.stat(&directory, name.as_bytes()) {
+        match volume.stat(&directory, name) {
             Ok(_) => "found".to_owned(),
             Err(error) => error.to_string(),
         }
     };
     for (folder, name, expect) in [
-        ("ascii", "ReadMe.TXT", "found"),
-        ("ascii", "README.txt", "found"),
-        ("ascii", "readme", "no such file"),
-        ("ascii", "straße", "not readable from here: casefold"),
-        ("mixed", "readme.txt", "found"),
-        ("mixed", "Grüße", "found"),
-        ("mixed", "GRÜSSE", "not readable from here: casefold"),
-        ("mixed", "other", "not readable from here: casefold"),
+        ("short", "ReadMe.TXT", "found"),
+        ("short", "README.txt", "found"),
+        ("short", "readme", "no such file"),
+        ("short", "Grüße", "found"),
+        ("short", "GRÜSSE", "found"),
+        ("short", "gru\u{308}sse", "found"),
+        ("short", "Gruße", "no such file"),
+        ("short", "ÅNGSTRÖM", "found"),
+        ("short", "\u{212B}ngstro\u{308}m", "found"),
+        ("short", "\u{1112}\u{1161}\u{11AB}\u{1100}\u{1173}\u{11AF}", "found"),
+        ("short", "σίσυφος", "found"),
+        ("short", "software", "found"),
+        ("short", "a\u{A7C0}", "found"),
+        ("short", "A\u{A7C1}", "no such file"),
+        ("long", "STRASSE-žluťoučký-77", "found"),
+        ("long", "STRASSE-žluťoučký-500", "no such file"),
+        // The root does not fold.
+        (".", "SHORT", "no such file"),
     ] {
-        assert_eq!(find(folder, name), expect, "{folder}/{name}");
+        let seen = match folder {
+            "." => volume.stat(&volume.root().unwrap(), name.as_bytes()).err().map(|error| error.to_string()),
+            _ => Some(find(folder, name.as_bytes())),
+        };
+        assert_eq!(seen.as_deref(), Some(expect), "{folder}/{name}");
     }
+    assert_eq!(find("short", b"Bytes\xFF"), "found");
+    assert_eq!(find("short", b"bytes\xFF"), "no such file");
 }
 
 fn sealed() -> Image {

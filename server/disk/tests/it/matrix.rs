@@ -177,7 +177,7 @@ impl Counts {
                 true
             }
             Said::Silent(said) => {
-                let said = said.split(": ").last().unwrap_or_default().trim().to_owned();
+                let said = said.lines().next().unwrap_or_default().rsplit(": ").next().unwrap_or_default().to_owned();
                 words.push(format!("not read by this kernel ({said})"));
                 false
             }
