@@ -6,6 +6,7 @@
 
 #[path = "../../fuzz/bodies/mod.rs"]
 mod bodies;
+mod bounds;
 mod compare;
 mod directories;
 mod files;
@@ -16,5 +17,6 @@ mod journal;
 mod layout;
 mod matrix;
 mod others;
+mod races;
 mod sources;
 mod work;
