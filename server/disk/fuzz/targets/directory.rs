@@ -1,3 +1,4 @@
+//! The target `directory`: see `bodies/directory.rs`.
 #![no_main]
 
 #[path = "../bodies/mod.rs"]

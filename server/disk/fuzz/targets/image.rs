@@ -1,3 +1,4 @@
+//! The target `image`: see `bodies/image.rs`.
 #![no_main]
 
 #[path = "../bodies/mod.rs"]

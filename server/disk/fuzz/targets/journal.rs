@@ -1,3 +1,4 @@
+//! The target `journal`: see `bodies/journal.rs`.
 #![no_main]
 
 #[path = "../bodies/mod.rs"]

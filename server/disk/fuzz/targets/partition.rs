@@ -1,3 +1,4 @@
+//! The target `partition`: see `bodies/partition.rs`.
 #![no_main]
 
 #[path = "../bodies/mod.rs"]

@@ -1,3 +1,4 @@
+//! The target `qcow2`: see `bodies/qcow2.rs`.
 #![no_main]
 
 #[path = "../bodies/mod.rs"]

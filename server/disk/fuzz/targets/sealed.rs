@@ -1,3 +1,4 @@
+//! The target `sealed`: see `bodies/sealed.rs`.
 #![no_main]
 
 #[path = "../bodies/mod.rs"]

@@ -15,6 +15,7 @@ mod hostile;
 mod image;
 mod journal;
 mod layout;
+mod logs;
 mod matrix;
 mod others;
 mod races;

@@ -6,6 +6,7 @@
 use std::{
     any::Any,
     fs,
+    io::Write,
     panic::{AssertUnwindSafe, catch_unwind},
     path::Path,
     sync::{
@@ -21,7 +22,7 @@ use crate::{
     compare::{Node, Picture, assert_same, of_kernel, of_reader, open},
     directories, files,
     image::Image,
-    journal, layout,
+    journal, layout, logs,
     others::{differs_from_crate, differs_from_debugfs, of_crate},
     sources,
 };
@@ -212,7 +213,7 @@ impl Counts {
 }
 
 fn rows() -> Vec<Row> {
-    let groups = [layout::rows(), journal::rows(), files::rows(), directories::rows(), sources::rows()];
+    let groups = [layout::rows(), journal::rows(), logs::rows(), files::rows(), directories::rows(), sources::rows()];
     let wanted = std::env::var("DORMOUSE_MATRIX").unwrap_or_default();
     groups.into_iter().flatten().filter(|row| format!("{}: {}", row.group, row.name).contains(&wanted)).collect()
 }
@@ -243,6 +244,11 @@ fn every_image_is_as_the_kernel_shows_it() {
     let counts = counts.into_inner().expect("no holder panics");
     for line in &counts.skipped {
         println!("skipped: {line}");
+    }
+    if let Some(path) = std::env::var_os("DORMOUSE_SKIPS").filter(|_| !counts.skipped.is_empty()) {
+        let lines: String = counts.skipped.iter().map(|line| format!("skipped: {line}\n")).collect();
+        let file = fs::OpenOptions::new().create(true).append(true).open(path);
+        file.and_then(|mut file| file.write_all(lines.as_bytes())).expect("the list of skips takes a line");
     }
     let closing = format!(
         "matrix: {} images made of {} recipes; {} equal to the kernel, {} equal to rust-fs-ext4, {} that this kernel does \
