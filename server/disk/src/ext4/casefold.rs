@@ -157,8 +157,10 @@ mod tests {
         assert!(!Folded::new("ä".as_bytes()).matches(b"\xFF"));
     }
 
+    /// All but the planes of ideographs and of private use, where every character stands for itself.
     fn characters() -> impl Iterator<Item = char> {
-        (0..=0x10_FFFF).filter_map(char::from_u32)
+        let numbers = (0..0x3400).chain(0xA000..0x2_0000).chain(0x2_F800..0x2_FA20).chain(0xE_0000..0xE_1000);
+        numbers.filter_map(char::from_u32)
     }
 
     #[test]
