@@ -56,7 +56,7 @@ pub fn rows() -> Vec<Row> {
             made("-t ext4 -b 4096 -O ea_inode", "16M", |root| attributes(root, &[1, 3_500, 5_000, 20_000, 65_536]))
         }),
         row("access lists", || made("-t ext4 -b 4096", "16M", access_lists)),
-        row("a sealed file", || Some(sealed())),
+        row("a sealed file", || Some(sealed())).unopened(),
         row("names that fold", || Some(folding())),
         row("quotas", || {
             let content = crate::image::content();

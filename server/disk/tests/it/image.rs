@@ -24,6 +24,33 @@ pub fn run<S: AsRef<OsStr>>(program: &str, arguments: &[S]) -> Result<String, St
     if output.status.success() { Ok(said) } else { Err(format!("{program}: {}: {said}", output.status)) }
 }
 
+/// What mke2fs makes where nothing else is said: as e2fsprogs 1.47.0 has it.
+const DEFAULTS: &str = "\
+[defaults]
+    base_features = sparse_super,large_file,filetype,resize_inode,dir_index,ext_attr
+    default_mntopts = acl,user_xattr
+    enable_periodic_fsck = 0
+    blocksize = 4096
+    inode_size = 256
+    inode_ratio = 16384
+
+[fs_types]
+    ext3 = {
+        features = has_journal
+    }
+    ext4 = {
+        features = has_journal,extent,huge_file,flex_bg,metadata_csum,64bit,dir_nlink,extra_isize
+    }
+    small = {
+        blocksize = 1024
+        inode_ratio = 4096
+    }
+    floppy = {
+        blocksize = 1024
+        inode_ratio = 8192
+    }
+";
+
 /// An image in a folder of its own.
 pub struct Image {
     pub path: PathBuf,
@@ -41,7 +68,12 @@ impl Image {
             arguments.extend(["-d".to_owned(), content.display().to_string()]);
         }
         arguments.extend([path.display().to_string(), size.to_owned()]);
-        run("mke2fs", &arguments).expect("mke2fs makes the image");
+        // The options of a row are told against these defaults, which differ from one distribution to the next.
+        let defaults = place.path().join("mke2fs.conf");
+        fs::write(&defaults, DEFAULTS).expect("the defaults are written");
+        let config = format!("MKE2FS_CONFIG={}", defaults.display());
+        arguments.splice(0..0, [config, "mke2fs".to_owned()]);
+        run("env", &arguments).expect("mke2fs makes the image");
         Self { path, place }
     }
 

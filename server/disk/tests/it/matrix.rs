@@ -39,6 +39,8 @@ pub struct Row {
     pub name: String,
     pub make: Box<dyn Fn() -> Option<Image> + Send + Sync>,
     pub forgive: Option<Forgive>,
+    /// Whether a kernel may mount it and yet not open a file of it.
+    pub unopened: bool,
 }
 
 impl Row {
@@ -47,11 +49,15 @@ impl Row {
         name: impl Into<String>,
         make: impl Fn() -> Option<Image> + Send + Sync + 'static,
     ) -> Self {
-        Self { group, name: name.into(), make: Box::new(make), forgive: None }
+        Self { group, name: name.into(), make: Box::new(make), forgive: None, unopened: false }
     }
 
     pub fn forgiving(self, forgive: Forgive) -> Self {
         Self { forgive: Some(forgive), ..self }
+    }
+
+    pub fn unopened(self) -> Self {
+        Self { unopened: true, ..self }
     }
 }
 
@@ -72,7 +78,7 @@ fn sum(path: &Path) -> [u8; 32] {
     Sha256::digest(fs::read(path).expect("the image is read")).into()
 }
 
-fn ask_kernel(image: &Image, ours: &Picture, forgive: Option<Forgive>) -> Said {
+fn ask_kernel(image: &Image, ours: &Picture, row: &Row) -> Said {
     let copy = image.copy();
     // The kernel replays a journal only where it may write.
     let mount = match copy.mount("ro").or_else(|_| copy.mount("rw,noatime")) {
@@ -80,10 +86,11 @@ fn ask_kernel(image: &Image, ours: &Picture, forgive: Option<Forgive>) -> Said {
         Ok(mount) => mount,
     };
     let mut kernels = match of_kernel(mount.path()) {
-        Err(said) => return Said::Silent(said),
+        Err(said) if row.unopened => return Said::Silent(said),
+        Err(said) => return Said::Differs(said),
         Ok(kernels) => kernels,
     };
-    if let Some(forgive) = forgive {
+    if let Some(forgive) = row.forgive {
         for (name, node) in &mut kernels {
             if let Some(own) = ours.get(name) {
                 forgive(own, node);
@@ -120,11 +127,11 @@ fn ask_debugfs(image: &Image, ours: &Picture) -> Said {
 }
 
 /// Reads one image in every way, and finds it as it was before.
-fn judge(image: &Image, forgive: Option<Forgive>) -> Result<Judged, String> {
+fn judge(image: &Image, row: &Row) -> Result<Judged, String> {
     let before = sum(&image.path);
     let ours = of_reader(&open(&image.spec())).map_err(|(path, error)| format!("/{}: {error}", path.escape_ascii()))?;
-    let kernel = ask_kernel(image, &ours, forgive);
-    let mut others = vec![("rust-fs-ext4", ask_crate(image, &ours, forgive))];
+    let kernel = ask_kernel(image, &ours, row);
+    let mut others = vec![("rust-fs-ext4", ask_crate(image, &ours, row.forgive))];
     // It reads no journal, so it is asked of clean images only, and only where the kernel says nothing.
     if matches!(kernel, Said::Silent(_)) && !open(&image.spec()).needs_recovery() {
         others.push(("debugfs", ask_debugfs(image, &ours)));
@@ -225,15 +232,15 @@ fn every_image_is_as_the_kernel_shows_it() {
     assert_eq!(names.len(), rows.len(), "two rows have one name");
     let counts = Mutex::new(Counts::default());
     let next = AtomicUsize::new(0);
-    let workers = std::thread::available_parallelism().map_or(2, |count| count.get().clamp(2, 8));
+    // One more than there are processors: much of a row is waiting for mounts.
+    let workers = std::thread::available_parallelism().map_or(3, |count| count.get().clamp(2, 8) + 1);
     std::thread::scope(|scope| {
         for _ in 0..workers {
             scope.spawn(|| {
                 while let Some(row) = rows.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let begun = Instant::now();
-                    let outcome = catch_unwind(AssertUnwindSafe(|| {
-                        (row.make)().map(|image| judge(&image, row.forgive)).transpose()
-                    }));
+                    let outcome =
+                        catch_unwind(AssertUnwindSafe(|| (row.make)().map(|image| judge(&image, row)).transpose()));
                     let outcome = outcome.unwrap_or_else(|panic| Err(text_of(panic.as_ref())));
                     let line = counts.lock().expect("no holder panics").take(row, outcome);
                     println!("{line} [{:.1} s]", begun.elapsed().as_secs_f32());
