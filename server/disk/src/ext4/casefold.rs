@@ -6,6 +6,8 @@
 //! folds to nothing and is compared by its bytes. Sources: the kernel's `Documentation/filesystems/ext4/directory.rst` and
 //! `fs/unicode/`, UAX #15, UAX #44.
 
+use std::borrow::Cow;
+
 use caseless::Caseless;
 use unicode_normalization::char::{canonical_combining_class, decompose_canonical};
 
@@ -65,6 +67,14 @@ pub(super) struct Folded<'a> {
 impl<'a> Folded<'a> {
     pub(super) fn new(name: &'a [u8]) -> Self {
         Self { name, folded: fold(name) }
+    }
+
+    /// What a hash of it is of.
+    pub(super) fn bytes(&self) -> Cow<'a, [u8]> {
+        match &self.folded {
+            Some(folded) => Cow::Owned(folded.iter().collect::<String>().into_bytes()),
+            None => Cow::Borrowed(self.name),
+        }
     }
 
     /// Whether an entry's name is the same one.

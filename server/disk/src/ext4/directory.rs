@@ -304,15 +304,19 @@ impl Ext4 {
     }
 
     fn lookup_in_blocks(&self, inode: &Inode, name: &[u8]) -> Result<u32, TreeError> {
-        let hashed = inode.has(flag::INDEX) && !inode.has(flag::INLINE_DATA);
-        if hashed && self.superblock.has_compat(compat::DIR_INDEX) {
-            match htree::lookup(self, inode, name)? {
+        if self.is_hashed(inode) {
+            match htree::lookup(self, inode, name, name)? {
                 Answer::Inode(number) => return Ok(number),
                 Answer::Missing => return Err(TreeError::NotFound),
                 Answer::Unusable => (),
             }
         }
         self.lookup_linear(inode, name)
+    }
+
+    fn is_hashed(&self, inode: &Inode) -> bool {
+        let hashed = inode.has(flag::INDEX) && !inode.has(flag::INLINE_DATA);
+        hashed && self.superblock.has_compat(compat::DIR_INDEX)
     }
 
     fn lookup_linear(&self, inode: &Inode, name: &[u8]) -> Result<u32, TreeError> {
@@ -335,10 +339,16 @@ impl Ext4 {
         Ok(None)
     }
 
-    /// In a directory that folds case the exact name wins, then one that folds to the same. Name by name even where the
-    /// directory is hashed: its hashes are of folded names, so they would be right only as far as the tables agree.
+    /// In a directory that folds case the exact name wins, then one that folds to the same. Its hashes are of folded names, so
+    /// one that is found by its hash is found; for any other every name is read, since the tables need not agree.
     fn lookup_folded(&self, inode: &Inode, name: &[u8]) -> Result<u32, TreeError> {
         let wanted = Folded::new(name);
+        if self.is_hashed(inode)
+            && !self.is_told(inode.number)
+            && let Answer::Inode(number) = htree::lookup(self, inode, &wanted.bytes(), name)?
+        {
+            return Ok(number);
+        }
         let (mut exact, mut folded) = (None, None);
         self.for_each_name(inode, &mut |entry| {
             if entry.name == name {

@@ -110,6 +110,13 @@ fn a_broken_tree_is_read_name_by_name() {
     }
 }
 
+/// Names of 255 bytes: so many fill more blocks than two levels of hashes lead to.
+const LONG_COUNT: usize = 30_000;
+
+fn long_name(index: usize) -> String {
+    format!("{index:06}-{}", "n".repeat(248))
+}
+
 /// A tree with two levels of hashes below its root, which only large_dir allows: names of one file that are so long that
 /// three fill a block.
 fn three_levels() -> Option<Image> {
@@ -124,8 +131,8 @@ fn three_levels() -> Option<Image> {
             fs::create_dir(&folder).expect("a directory");
             let file = folder.join("file");
             fs::write(&file, b"many names").expect("a file");
-            for index in 0..40_000 {
-                fs::hard_link(&file, folder.join(format!("{index:06}-{}", "n".repeat(248)))).expect("a name");
+            for index in 0..LONG_COUNT {
+                fs::hard_link(&file, folder.join(long_name(index))).expect("a name");
             }
         }
     }
@@ -137,8 +144,14 @@ fn a_large_directory_has_three_levels() {
     if let Some(image) = three_levels() {
         let root = block_of(&image, 0) * 1024;
         assert_eq!(image.peek(root + 30, 1), [2], "levels below the root's");
-        let picture = of_reader(&open(&image.spec())).expect("it is read");
-        assert_eq!(picture.len(), 40_000 + 4);
+        // All of them are looked up where the matrix takes its picture.
+        let volume = open(&image.spec());
+        let directory = volume.directory(&volume.root().unwrap(), b"d").unwrap();
+        for index in (0..LONG_COUNT).step_by(97) {
+            assert!(volume.stat(&directory, long_name(index).as_bytes()).is_ok(), "name {index}");
+        }
+        let absent = volume.stat(&directory, long_name(LONG_COUNT).as_bytes());
+        assert!(matches!(absent, Err(TreeError::NotFound)));
     }
 }
 

@@ -371,6 +371,16 @@ fn names_that_fold() {
         };
         assert_eq!(seen.as_deref(), Some(expect), "{folder}/{name}");
     }
+    // As they are written, names are found by their hash: to read all of them would be over this bound.
+    let limits = dormouse_disk::DiskLimits { directory_bytes_max: 3 << 10, ..Default::default() };
+    let bounded = Volume::open(&image.spec(), dormouse_disk::Unsealed::Never, &limits);
+    let bounded = bounded.unwrap_or_else(|error| panic!("{error}"));
+    let long = bounded.directory(&bounded.root().unwrap(), b"long").unwrap();
+    for index in 0..500 {
+        let name = format!("Straße-ŽLUŤOUČKÝ-{index}");
+        assert!(bounded.stat(&long, name.as_bytes()).is_ok(), "{name}");
+    }
+    assert!(matches!(bounded.stat(&long, "STRASSE".as_bytes()), Err(TreeError::OverLimit { .. })));
     assert_eq!(find("short", b"Bytes\xFF"), "found");
     assert_eq!(find("short", b"bytes\xFF"), "no such file");
 }
