@@ -37,7 +37,21 @@ const WALLS: &[(&str, &[&str])] = &[
     ("dormouse-freeze", &["libc"]),
     ("dormouse-live", &["bytes", "crc32c", "dormouse-files", "dormouse-lease", "rustix", "sha2", "thiserror"]),
     ("dormouse-map", &["memmap2", "rustix"]),
-    ("dormouse-disk", &["crc32c", "dormouse-files", "dormouse-map", "imago", "nix", "rustix", "sha2", "thiserror"]),
+    (
+        "dormouse-disk",
+        &[
+            "caseless",
+            "crc32c",
+            "dormouse-files",
+            "dormouse-map",
+            "imago",
+            "nix",
+            "rustix",
+            "sha2",
+            "thiserror",
+            "unicode-normalization",
+        ],
+    ),
     (
         "dormouse-server",
         &[

@@ -18,6 +18,7 @@ mod volume;
 
 pub use ext4::xattr::Xattr;
 pub use limits::DiskLimits;
+pub use partition::select as select_partition;
 pub use source::{BlockSource, LayerStamp, MemorySource, open_layer};
 pub use spec::{Consistency, DiskSpec, Format, Layer, OpenError, Partition, Unsealed};
 pub use volume::{Cloning, DirectoryId, OpenFile, Probe, Volume, probe};

@@ -32,8 +32,12 @@ fn unavailable(what: &str) -> OpenError {
     OpenError::Unavailable { what: what.to_owned() }
 }
 
-/// The part that the record names. A GUID is a partition's own, or its type where just one partition has that type.
-pub(crate) fn select(whole: Arc<dyn BlockSource>, wanted: &Partition) -> Result<Arc<dyn BlockSource>, OpenError> {
+/// The part of a whole disk that the record names, for sources that no [`DiskSpec`](crate::DiskSpec) describes. A GUID is a
+/// partition's own, or its type where just one partition has that type.
+///
+/// # Errors
+/// `Unavailable` where there is no such partition, `Corrupt` where the table cannot be true.
+pub fn select(whole: Arc<dyn BlockSource>, wanted: &Partition) -> Result<Arc<dyn BlockSource>, OpenError> {
     let entries = table(whole.as_ref())?;
     let found = match wanted {
         Partition::Number(number) => entries.iter().find(|entry| entry.number == *number),

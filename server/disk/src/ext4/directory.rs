@@ -12,6 +12,7 @@ use dormouse_files::{
 use super::{
     Ext4,
     blocks::{Block, Role},
+    casefold::Folded,
     checksum::crc32c,
     fields::{entry_bytes, le16, le32, u8_at},
     htree::{self, Answer},
@@ -292,13 +293,14 @@ impl Ext4 {
         if inode.has(flag::ENCRYPT) {
             return Err(TreeError::Unavailable { what: "encrypted".to_owned() });
         }
+        if inode.has(flag::CASEFOLD) && self.superblock.has_incompat(incompat::CASEFOLD) {
+            return self.lookup_folded(inode, name);
+        }
         if let Some(changes) = self.changes.as_ref().filter(|_| self.is_told(inode.number)) {
             let told = changes.names.get(&inode.number).and_then(|names| names.get(name));
             return match told {
                 Some(Some(number)) => Ok(*number),
                 Some(None) => Err(TreeError::NotFound),
-                // How the names that were told fold is not known.
-                None if inode.has(flag::CASEFOLD) => Err(TreeError::Unavailable { what: "casefold".to_owned() }),
                 None if changes.fresh.contains_key(&inode.number) => Err(TreeError::NotFound),
                 None => self.lookup_in_blocks(&self.inode_in_blocks(inode.number)?, name),
             };
@@ -307,18 +309,19 @@ impl Ext4 {
     }
 
     fn lookup_in_blocks(&self, inode: &Inode, name: &[u8]) -> Result<u32, TreeError> {
-        if inode.has(flag::CASEFOLD) && self.superblock.has_incompat(incompat::CASEFOLD) {
-            return self.lookup_folded(inode, name);
-        }
-        let hashed = inode.has(flag::INDEX) && !inode.has(flag::INLINE_DATA);
-        if hashed && self.superblock.has_compat(compat::DIR_INDEX) {
-            match htree::lookup(self, inode, name)? {
+        if self.is_hashed(inode) {
+            match htree::lookup(self, inode, name, name)? {
                 Answer::Inode(number) => return Ok(number),
                 Answer::Missing => return Err(TreeError::NotFound),
                 Answer::Unusable => (),
             }
         }
         self.lookup_linear(inode, name)
+    }
+
+    fn is_hashed(&self, inode: &Inode) -> bool {
+        let hashed = inode.has(flag::INDEX) && !inode.has(flag::INLINE_DATA);
+        hashed && self.superblock.has_compat(compat::DIR_INDEX)
     }
 
     fn lookup_linear(&self, inode: &Inode, name: &[u8]) -> Result<u32, TreeError> {
@@ -341,27 +344,28 @@ impl Ext4 {
         Ok(None)
     }
 
-    /// In a directory that folds case the exact name wins, then an ASCII name that differs only in case. Other letters fold
-    /// by a table of Unicode that is not here, so where such a letter could still make a name match, nothing is claimed.
+    /// In a directory that folds case the exact name wins, then one that folds to the same. Its hashes are of folded names, so
+    /// one that is found by its hash is found; for any other every name is read, since the tables need not agree.
     fn lookup_folded(&self, inode: &Inode, name: &[u8]) -> Result<u32, TreeError> {
-        let (mut exact, mut folded, mut unknown) = (None, None, !name.is_ascii());
-        self.for_each_name_in_blocks(inode, &mut |entry| {
+        let wanted = Folded::new(name);
+        if self.is_hashed(inode)
+            && !self.is_told(inode.number)
+            && let Answer::Inode(number) = htree::lookup(self, inode, &wanted.bytes(), name)?
+        {
+            return Ok(number);
+        }
+        let (mut exact, mut folded) = (None, None);
+        self.for_each_name(inode, &mut |entry| {
             if entry.name == name {
                 exact = Some(entry.inode);
                 return ControlFlow::Break(());
             }
-            if entry.name.is_ascii() {
-                folded = folded.or(entry.name.eq_ignore_ascii_case(name).then_some(entry.inode));
-            } else {
-                unknown = true;
+            if folded.is_none() && wanted.matches(entry.name) {
+                folded = Some(entry.inode);
             }
             ControlFlow::Continue(())
         })?;
-        match exact.or(folded) {
-            Some(number) => Ok(number),
-            None if unknown => Err(TreeError::Unavailable { what: "casefold".to_owned() }),
-            None => Err(TreeError::NotFound),
-        }
+        exact.or(folded).ok_or(TreeError::NotFound)
     }
 }
 

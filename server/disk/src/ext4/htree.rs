@@ -90,8 +90,8 @@ enum Next {
     End,
 }
 
-/// Looks a name up in a directory that says it is hashed.
-pub(super) fn lookup(file_system: &Ext4, inode: &Inode, name: &[u8]) -> Result<Answer, TreeError> {
+/// Looks a name up in a directory that says it is hashed; `hashed` is what its hash is of: the name itself, or what it folds to.
+pub(super) fn lookup(file_system: &Ext4, inode: &Inode, hashed: &[u8], name: &[u8]) -> Result<Answer, TreeError> {
     let superblock = &file_system.superblock;
     let block_count = inode.size_bytes / u64::from(superblock.block_bytes);
     let Some(root) = file_system.directory_block(inode, 0)? else { return Ok(Answer::Unusable) };
@@ -105,10 +105,10 @@ pub(super) fn lookup(file_system: &Ext4, inode: &Inode, name: &[u8]) -> Result<A
     let sign = match sign.or(superblock.hash_bytes) {
         Some(sign) => sign,
         // Nobody wrote down what kind of machine made it, and only for such names it matters.
-        None if !name.is_ascii() => return Ok(Answer::Unusable),
+        None if !hashed.is_ascii() => return Ok(Answer::Unusable),
         None => hash::Bytes::Signed,
     };
-    let hash = hash::of(kind, sign, superblock.hash_seed, name);
+    let hash = hash::of(kind, sign, superblock.hash_seed, hashed);
 
     let Some(top) = Level::new(root, hash) else { return Ok(Answer::Unusable) };
     let mut levels = vec![top];

@@ -6,6 +6,7 @@
 
 pub(crate) mod blocks;
 mod cache;
+pub(crate) mod casefold;
 pub(crate) mod checksum;
 pub(crate) mod directory;
 pub(crate) mod extents;

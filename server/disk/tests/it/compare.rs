@@ -33,14 +33,17 @@ pub struct Node {
 pub type Picture = BTreeMap<Vec<u8>, Node>;
 
 /// The content of larger files is not compared here: they are all hole.
-const SUMMED_BYTES_MAX: u64 = 1 << 30;
+pub const SUMMED_BYTES_MAX: u64 = 1 << 30;
 
-fn hex(bytes: &[u8]) -> String {
+pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Takes the kernel's picture of a mounted tree.
-pub fn of_kernel(root: &Path) -> Picture {
+///
+/// # Errors
+/// Where this kernel mounts a file system, but does not open one of its files.
+pub fn of_kernel(root: &Path) -> Result<Picture, String> {
     let mut picture = Picture::new();
     let mut left = vec![root.to_owned()];
     while let Some(path) = left.pop() {
@@ -61,17 +64,10 @@ pub fn of_kernel(root: &Path) -> Picture {
             },
             target: (kind == FileType::Symlink)
                 .then(|| fs::read_link(&path).expect("a target").into_os_string().into_vec()),
-            sha256: (kind == FileType::Regular && meta.size() < SUMMED_BYTES_MAX).then(|| {
-                let mut sum = Sha256::new();
-                let mut file = fs::File::open(&path).expect("it opens");
-                let mut buffer = vec![0; 1 << 20];
-                loop {
-                    match std::io::Read::read(&mut file, &mut buffer).expect("it reads") {
-                        0 => break hex(&sum.finalize()),
-                        count => sum.update(&buffer[..count]),
-                    }
-                }
-            }),
+            sha256: match kind {
+                FileType::Regular if meta.size() < SUMMED_BYTES_MAX => Some(sum_of_file(&path)?),
+                _ => None,
+            },
             xattrs: xattrs_of(&path),
         };
         if kind == FileType::Directory {
@@ -80,7 +76,19 @@ pub fn of_kernel(root: &Path) -> Picture {
         let name = path.strip_prefix(root).expect("below the root").as_os_str().as_bytes().to_vec();
         picture.insert(name, node);
     }
-    picture
+    Ok(picture)
+}
+
+fn sum_of_file(path: &Path) -> Result<String, String> {
+    let mut sum = Sha256::new();
+    let mut file = fs::File::open(path).map_err(|error| format!("{}: {error}", path.display()))?;
+    let mut buffer = vec![0; 1 << 20];
+    loop {
+        match std::io::Read::read(&mut file, &mut buffer).expect("it reads") {
+            0 => return Ok(hex(&sum.finalize())),
+            count => sum.update(&buffer[..count]),
+        }
+    }
 }
 
 fn xattrs_of(path: &Path) -> Vec<Xattr> {
@@ -194,7 +202,7 @@ pub fn check_but(image: &Image, adjust: impl Fn(&Node, &mut Node)) -> Picture {
     // The kernel replays a journal only where it may write.
     match copy.mount("ro").or_else(|_| copy.mount("rw,noatime")) {
         Ok(mount) => {
-            let mut kernels = of_kernel(mount.path());
+            let mut kernels = of_kernel(mount.path()).expect("it opens every file");
             for (name, node) in &mut kernels {
                 if let Some(own) = ours.get(name) {
                     adjust(own, node);

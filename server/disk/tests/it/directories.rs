@@ -5,8 +5,9 @@ use std::{fs, ops::ControlFlow, path::Path};
 use dormouse_files::tree::{Tree, TreeError};
 
 use crate::{
-    compare::{check, of_reader, open},
-    image::Image,
+    compare::{of_reader, open},
+    image::{Image, run},
+    matrix::Row,
 };
 
 /// A folder with `count` names, some of them not ASCII, in a subfolder `d`.
@@ -25,64 +26,158 @@ fn names(count: usize) -> tempfile::TempDir {
     place
 }
 
-fn hashed(options: &str, debugfs: &str) {
+/// Three thousand names, hashed; `debugfs` sets how.
+fn hashed(options: &str, debugfs: &str) -> Image {
     let content = names(3_000);
     let image = Image::make(options, "64M", Some(content.path()));
     if !debugfs.is_empty() {
         image.debugfs(debugfs);
     }
     image.rehash();
-    let picture = check(&image);
-    assert_eq!(picture.len(), 3_003);
-    let volume = open(&image.spec());
-    let directory = volume.directory(&volume.root().unwrap(), b"d").unwrap();
-    for absent in ["plain-1", "größe", "", ".", "..", "a/b"] {
-        assert!(matches!(volume.stat(&directory, absent.as_bytes()), Err(TreeError::NotFound)), "{absent:?}");
-    }
-}
-
-macro_rules! hashes {
-    ($($name:ident: $options:literal, $debugfs:literal;)*) => {
-        $(#[test] fn $name() { hashed($options, $debugfs) })*
-    };
+    image
 }
 
 // `def_hash_version` takes the kind, `flags` says how bytes above 127 count.
-hashes! {
-    half_md4_signed: "-t ext4 -b 1024", "ssv def_hash_version half_md4\nssv flags 1\n";
-    half_md4_unsigned: "-t ext4 -b 1024", "ssv def_hash_version half_md4\nssv flags 2\n";
-    legacy_signed: "-t ext4 -b 1024", "ssv def_hash_version legacy\nssv flags 1\n";
-    legacy_unsigned: "-t ext4 -b 1024", "ssv def_hash_version legacy\nssv flags 2\n";
-    tea_signed: "-t ext4 -b 1024", "ssv def_hash_version tea\nssv flags 1\n";
-    tea_unsigned: "-t ext4 -b 1024", "ssv def_hash_version tea\nssv flags 2\n";
-    of_4k: "-t ext4 -b 4096", "";
-    ext3: "-t ext3 -b 1024", "";
-    without_a_seed: "-t ext4 -b 1024", "ssv hash_seed null\n";
+const HASHES: &[(&str, &str, &str)] = &[
+    ("half md4 signed", "-t ext4 -b 1024", "ssv def_hash_version half_md4\nssv flags 1\n"),
+    ("half md4 unsigned", "-t ext4 -b 1024", "ssv def_hash_version half_md4\nssv flags 2\n"),
+    ("legacy signed", "-t ext4 -b 1024", "ssv def_hash_version legacy\nssv flags 1\n"),
+    ("legacy unsigned", "-t ext4 -b 1024", "ssv def_hash_version legacy\nssv flags 2\n"),
+    ("tea signed", "-t ext4 -b 1024", "ssv def_hash_version tea\nssv flags 1\n"),
+    ("tea unsigned", "-t ext4 -b 1024", "ssv def_hash_version tea\nssv flags 2\n"),
+    ("of 4k", "-t ext4 -b 4096", ""),
+    ("ext3", "-t ext3 -b 1024", ""),
+    ("without a seed", "-t ext4 -b 1024", "ssv hash_seed null\n"),
+];
+
+pub fn rows() -> Vec<Row> {
+    let row = |name: &str, make: fn() -> Option<Image>| Row::new("directories", name, make);
+    let hashes = HASHES.iter().map(|&(name, options, debugfs)| {
+        Row::new("directories", format!("hashed, {name}"), move || Some(hashed(options, debugfs)))
+    });
+    let broken_ones = BROKEN.iter().map(|&(name, at, value)| {
+        Row::new("directories", format!("a broken tree, {name}"), move || Some(broken(at, value)))
+    });
+    let single = vec![
+        row("50,000 names, a third removed", with_deletions),
+        row("collisions across leaves", collided),
+        row("a tree of three levels", three_levels),
+        row("a second ..", || Some(twice_up())),
+    ];
+    hashes.chain(broken_ones).chain(single).collect()
+}
+
+#[test]
+fn names_of_a_hash_whose_bytes_are_unsigned_are_found() {
+    // The others are rows of the matrix, where every listed name is looked up as well.
+    for (name, options, debugfs) in HASHES.iter().filter(|(name, ..)| name.ends_with("unsigned")) {
+        let image = hashed(options, debugfs);
+        // Finds every name that it lists.
+        assert_eq!(of_reader(&open(&image.spec())).expect("it is read").len(), 3_003, "{name}");
+        let volume = open(&image.spec());
+        let directory = volume.directory(&volume.root().unwrap(), b"d").unwrap();
+        for absent in ["plain-1", "größe", "", ".", "..", "a/b"] {
+            assert!(matches!(volume.stat(&directory, absent.as_bytes()), Err(TreeError::NotFound)), "{absent:?}");
+        }
+    }
 }
 
 /// Where a block of `/d` lies on the disk.
 fn block_of(image: &Image, logical: u64) -> u64 {
-    let said = crate::image::run("debugfs", &["-R", &format!("bmap /d {logical}"), &image.path.display().to_string()]);
+    let said = run("debugfs", &["-R", &format!("bmap /d {logical}"), &image.path.display().to_string()]);
     let said = said.expect("debugfs");
     let number = said.lines().find_map(|line| line.trim().parse().ok());
     number.unwrap_or_else(|| panic!("no block number in {said:?}"))
 }
 
-#[test]
-fn a_broken_tree_is_read_name_by_name() {
+/// Bytes of the root of a tree that cannot be true.
+const BROKEN: &[(&str, u64, &[u8])] =
+    &[("its hash", 28, &[9]), ("its depth", 30, &[7]), ("its count", 34, &[0, 0xFF]), ("its own length", 29, &[3])];
+
+fn broken(at: u64, value: &[u8]) -> Image {
     let content = names(400);
     let image = Image::make("-t ext4 -b 1024 -O ^metadata_csum", "64M", Some(content.path()));
     image.rehash();
-    let root = block_of(&image, 0) * 1024;
-    // The hash kind, the depth, the count of entries, the length of the description.
-    for (at, value) in [(28, 9), (30, 7), (34, 0), (29, 3)] {
-        let copy = image.copy();
-        copy.poke(root + at, &[value]);
-        if at == 34 {
-            copy.poke(root + at + 1, &[0xFF]);
-        }
-        assert_eq!(of_reader(&open(&copy.spec())).expect("it is read").len(), 403, "byte {at} of the root");
+    image.poke(block_of(&image, 0) * 1024 + at, value);
+    image
+}
+
+#[test]
+fn a_broken_tree_is_read_name_by_name() {
+    for (name, at, value) in BROKEN {
+        let image = broken(*at, value);
+        assert_eq!(of_reader(&open(&image.spec())).expect("it is read").len(), 403, "{name}");
     }
+}
+
+/// Names of 255 bytes: so many fill more blocks than two levels of hashes lead to.
+const LONG_COUNT: usize = 30_000;
+
+fn long_name(index: usize) -> String {
+    format!("{index:06}-{}", "n".repeat(248))
+}
+
+/// A tree with two levels of hashes below its root, which only large_dir allows: names of one file that are so long that
+/// three fill a block.
+fn three_levels() -> Option<Image> {
+    let image = Image::make("-t ext4 -b 1024 -O large_dir -N 64", "64M", None);
+    match image.mount("rw") {
+        Err(said) => {
+            eprintln!("skipped: {said}");
+            return None;
+        }
+        Ok(mount) => {
+            let folder = mount.path().join("d");
+            fs::create_dir(&folder).expect("a directory");
+            let file = folder.join("file");
+            fs::write(&file, b"many names").expect("a file");
+            for index in 0..LONG_COUNT {
+                fs::hard_link(&file, folder.join(long_name(index))).expect("a name");
+            }
+        }
+    }
+    Some(image)
+}
+
+#[test]
+fn a_large_directory_has_three_levels() {
+    if let Some(image) = three_levels() {
+        let root = block_of(&image, 0) * 1024;
+        assert_eq!(image.peek(root + 30, 1), [2], "levels below the root's");
+        // All of them are looked up where the matrix takes its picture.
+        let volume = open(&image.spec());
+        let directory = volume.directory(&volume.root().unwrap(), b"d").unwrap();
+        for index in (0..LONG_COUNT).step_by(97) {
+            assert!(volume.stat(&directory, long_name(index).as_bytes()).is_ok(), "name {index}");
+        }
+        let absent = volume.stat(&directory, long_name(LONG_COUNT).as_bytes());
+        assert!(matches!(absent, Err(TreeError::NotFound)));
+    }
+}
+
+/// A directory with a `..` at its beginning and another among its names.
+fn twice_up() -> Image {
+    let place = tempfile::tempdir().expect("a temporary folder");
+    fs::create_dir_all(place.path().join("d")).expect("directories");
+    fs::write(place.path().join("d/ab"), b"x").expect("a file");
+    fs::write(place.path().join("d/cd"), b"y").expect("a file");
+    let image = Image::make("-t ext4 -b 1024 -O ^metadata_csum", "16M", Some(place.path()));
+    let block = block_of(&image, 0) * 1024;
+    let held = image.peek(block, 1024);
+    let at = held.windows(2).position(|two| two == b"ab").expect("the name is there") as u64;
+    image.poke(block + at, b"..");
+    image
+}
+
+#[test]
+fn a_second_dotdot_leads_nowhere() {
+    let image = twice_up();
+    let picture = of_reader(&open(&image.spec())).expect("it is read");
+    assert!(picture.contains_key(&b"d/cd"[..]) && !picture.contains_key(&b"d/.."[..]));
+    let volume = open(&image.spec());
+    let directory = volume.directory(&volume.root().unwrap(), b"d").unwrap();
+    assert!(matches!(volume.stat(&directory, b".."), Err(TreeError::NotFound)));
+    assert!(matches!(volume.open(&directory, b"..").err(), Some(TreeError::NotFound)));
 }
 
 #[test]
@@ -140,25 +235,29 @@ fn fill_mounted(root: &Path) {
     }
 }
 
-#[test]
-fn filled_by_the_kernel_with_deletions() {
+fn with_deletions() -> Option<Image> {
     let image = Image::make("-t ext4 -b 1024 -N 60000", "96M", None);
     match image.mount("rw") {
-        Err(said) => return eprintln!("skipped: {said}"),
+        Err(said) => {
+            eprintln!("skipped: {said}");
+            return None;
+        }
         Ok(mount) => fill_mounted(mount.path()),
     }
-    assert_eq!(check(&image).len(), 33_333 + 3);
+    Some(image)
 }
 
 /// Names of one legacy hash that are too long for one block, so that a lookup has to go on to the next.
-#[test]
-fn collisions_across_leaves() {
+fn collided() -> Option<Image> {
     const ENDS: [&str; 5] = ["64koha", "uul3ia", "b79xua", "d2haeb", "hymcob"];
     let image = Image::make("-t ext4 -b 1024 -N 4000", "32M", None);
     image.debugfs("ssv def_hash_version legacy\nssv flags 1\n");
     let names = ENDS.map(|end| format!("{}{end}", "c".repeat(240)));
     match image.mount("rw") {
-        Err(said) => return eprintln!("skipped: {said}"),
+        Err(said) => {
+            eprintln!("skipped: {said}");
+            return None;
+        }
         Ok(mount) => {
             let folder = mount.path().join("d");
             fs::create_dir(&folder).expect("a directory");
@@ -170,11 +269,10 @@ fn collisions_across_leaves() {
             }
         }
     }
-    let tree =
-        crate::image::run("debugfs", &["-R", "htree_dump /d", &image.path.display().to_string()]).expect("debugfs");
+    let tree = run("debugfs", &["-R", "htree_dump /d", &image.path.display().to_string()]).expect("debugfs");
     let leaves = tree.matches("0xd0ddbe7").count();
     assert!(leaves > names.len(), "the hash is in one leaf only: {leaves}");
-    check(&image);
+    Some(image)
 }
 
 #[test]

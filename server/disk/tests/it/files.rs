@@ -14,11 +14,12 @@ use dormouse_files::{
 use rustix::fs::{AtFlags, CWD, FallocateFlags, Timespec, Timestamps, XattrFlags, fallocate, lsetxattr, utimensat};
 
 use crate::{
-    compare::{check, open},
+    compare::open,
     image::{Image, pattern, run},
+    matrix::Row,
 };
 
-/// Fills a mounted image, unmounts it, and compares.
+/// Fills a mounted image and unmounts it.
 fn made(options: &str, size: &str, fill: impl FnOnce(&Path)) -> Option<Image> {
     let image = Image::make(options, size, None);
     match image.mount("rw") {
@@ -28,8 +29,46 @@ fn made(options: &str, size: &str, fill: impl FnOnce(&Path)) -> Option<Image> {
         }
         Ok(mount) => fill(mount.path()),
     }
-    check(&image);
     Some(image)
+}
+
+pub fn rows() -> Vec<Row> {
+    let row = |name: &str, make: fn() -> Option<Image>| Row::new("files", name, make);
+    let mut rows = vec![
+        row("times", timed),
+        row("times without nanoseconds", || {
+            made("-t ext4 -b 4096 -I 128", "16M", |root| fs::write(root.join("coarse"), b"").unwrap())
+        }),
+        row("owners, devices and links", owned),
+        row("space that was never written", unwritten),
+        row("2,000 fragments, and beyond 4 GiB", fragmented),
+        row("inline content", inlined),
+        row("attributes in the inode and a block", || {
+            made("-t ext4 -b 4096", "16M", |root| attributes(root, &[1, 40, 200, 1_000, 3_500]))
+        }),
+        row("attributes in a block only", || {
+            made("-t ext4 -b 4096 -I 128", "16M", |root| attributes(root, &[1, 1_000]))
+        }),
+        row("attributes beside inline data", || {
+            made("-t ext4 -b 1024 -O inline_data -I 512", "16M", |root| attributes(root, &[1, 40, 200, 500]))
+        }),
+        row("attributes in inodes of their own", || {
+            made("-t ext4 -b 4096 -O ea_inode", "16M", |root| attributes(root, &[1, 3_500, 5_000, 20_000, 65_536]))
+        }),
+        row("access lists", || made("-t ext4 -b 4096", "16M", access_lists)),
+        row("a sealed file", || Some(sealed())).unopened(),
+        row("names that fold", || Some(folding())),
+        row("quotas", || {
+            let content = crate::image::content();
+            Some(Image::make("-t ext4 -b 4096 -O quota,project", "32M", Some(content.path())))
+        }),
+    ];
+    for options in ["-t ext2 -b 1024", "-t ext3 -b 1024", "-t ext4 -b 1024 -O ^extent,^64bit"] {
+        rows.push(Row::new("files", format!("three levels of numbers, {options}"), move || {
+            made(options, "96M", three_levels)
+        }));
+    }
+    rows
 }
 
 fn read(volume: &Volume, name: &str) -> Vec<u8> {
@@ -39,39 +78,42 @@ fn read(volume: &Volume, name: &str) -> Vec<u8> {
     bytes
 }
 
-#[test]
-fn times() {
-    let moments = [
-        (-2_147_483_648, 0),
-        (-1, 999_999_999),
-        (0, 0),
-        (2_147_483_647, 999_999_999),
-        (2_147_483_648, 5),
-        (4_294_967_296, 0),
-        (6_442_450_943, 123_456_789),
-        (15_032_385_535, 0),
-    ];
-    let fill = |root: &Path| {
-        for (index, (seconds, nanoseconds)) in moments.into_iter().enumerate() {
+/// Seconds and nanoseconds, to the ends of what can be kept.
+const MOMENTS: [(i64, i64); 8] = [
+    (-2_147_483_648, 0),
+    (-1, 999_999_999),
+    (0, 0),
+    (2_147_483_647, 999_999_999),
+    (2_147_483_648, 5),
+    (4_294_967_296, 0),
+    (6_442_450_943, 123_456_789),
+    (15_032_385_535, 0),
+];
+
+fn timed() -> Option<Image> {
+    made("-t ext4 -b 4096", "16M", |root| {
+        for (index, (seconds, nanoseconds)) in MOMENTS.into_iter().enumerate() {
             let path = root.join(format!("time-{index}"));
             fs::write(&path, b"").unwrap();
             let time = Timespec { tv_sec: seconds, tv_nsec: nanoseconds };
             let times = Timestamps { last_access: time, last_modification: time };
             utimensat(CWD, &path, &times, AtFlags::empty()).unwrap();
         }
-    };
-    if let Some(image) = made("-t ext4 -b 4096", "16M", fill) {
+    })
+}
+
+#[test]
+fn times() {
+    if let Some(image) = timed() {
         let volume = open(&image.spec());
-        for (index, (seconds, nanoseconds)) in moments.into_iter().enumerate() {
+        for (index, (seconds, nanoseconds)) in MOMENTS.into_iter().enumerate() {
             let meta = volume.stat(&volume.root().unwrap(), format!("time-{index}").as_bytes()).unwrap();
             assert_eq!(meta.modify_time, Time { seconds, nanoseconds: nanoseconds as u32 });
         }
     }
-    made("-t ext4 -b 4096 -I 128", "16M", |root| fs::write(root.join("coarse"), b"").unwrap());
 }
 
-#[test]
-fn owners_devices_and_links() {
+fn owned() -> Option<Image> {
     made("-t ext4 -b 4096", "32M", |root| {
         for (name, uid, gid) in [("a", 70_000, 3_000_000_000), ("b", 4_294_967_294, 65_536), ("c", 501, 501)] {
             fs::write(root.join(name), b"x").unwrap();
@@ -90,11 +132,10 @@ fn owners_devices_and_links() {
         for index in 0..300 {
             fs::create_dir(root.join(format!("directory-{index}"))).unwrap();
         }
-    });
+    })
 }
 
-#[test]
-fn space_that_was_never_written_reads_as_zeros() {
+fn unwritten() -> Option<Image> {
     let secret = b"the deleted secret of another tenant ";
     let fill = |root: &Path| {
         // The whole disk once holds the secret.
@@ -102,7 +143,7 @@ fn space_that_was_never_written_reads_as_zeros() {
         let _ = fs::write(&junk, secret.repeat(48 << 20 >> 5));
         fs::File::open(&junk).unwrap().sync_all().unwrap();
         fs::remove_file(&junk).unwrap();
-        rustix::fs::sync();
+        rustix::fs::syncfs(fs::File::open(root).unwrap()).unwrap();
         let file = fs::File::create(root.join("unwritten")).unwrap();
         fallocate(&file, FallocateFlags::empty(), 0, 4 << 20).unwrap();
         for place in [0, 5_000, 1 << 20, (4 << 20) - 10] {
@@ -118,7 +159,12 @@ fn space_that_was_never_written_reads_as_zeros() {
         zeroed.write_all_at(&pattern(1 << 20, 4), 0).unwrap();
         fallocate(&zeroed, FallocateFlags::ZERO_RANGE, 100_000, 300_000).unwrap();
     };
-    if let Some(image) = made("-t ext4 -b 4096 -m 0", "64M", fill) {
+    made("-t ext4 -b 4096 -m 0", "64M", fill)
+}
+
+#[test]
+fn space_that_was_never_written_reads_as_zeros() {
+    if let Some(image) = unwritten() {
         // Without it this would prove nothing.
         let path = image.path.display().to_string();
         run("grep", &["-q", "-a", "-F", "the deleted secret of another tenant", &path])
@@ -128,8 +174,7 @@ fn space_that_was_never_written_reads_as_zeros() {
     }
 }
 
-#[test]
-fn fragments_and_far_places() {
+fn fragmented() -> Option<Image> {
     let fill = |root: &Path| {
         let one = fs::File::create(root.join("one")).unwrap();
         // Every second block only, and backwards, so that each is an extent of its own.
@@ -142,7 +187,14 @@ fn fragments_and_far_places() {
         let far = fs::File::create(root.join("far")).unwrap();
         far.write_all_at(b"beyond four GiB", (4 << 30) + 12_345).unwrap();
     };
-    if let Some(image) = made("-t ext4 -b 4096", "64M", fill) {
+    made("-t ext4 -b 4096", "64M", fill)
+}
+
+#[test]
+fn fragments_and_far_places() {
+    if let Some(image) = fragmented() {
+        let said = run("debugfs", &["-R", "dump_extents -l one", &image.path.display().to_string()]).unwrap();
+        assert!(said.lines().count() >= 2_000, "only {} extents", said.lines().count());
         let volume = open(&image.spec());
         let (file, meta) = volume.open(&volume.root().unwrap(), b"far").unwrap();
         let mut end = [0; 15];
@@ -154,30 +206,12 @@ fn fragments_and_far_places() {
     }
 }
 
-#[test]
-fn three_levels_of_block_numbers() {
-    let fill = |root: &Path| {
-        let file = fs::File::create(root.join("file")).unwrap();
-        // In the inode, and behind one, two and three levels.
-        for place in [
-            0_u64,
-            11 << 10,
-            12 << 10,
-            200 << 10,
-            267 << 10,
-            268 << 10,
-            5_000 << 10,
-            65_803 << 10,
-            65_804 << 10,
-            70_000 << 10,
-        ] {
-            file.write_all_at(&pattern(3_000, place), place).unwrap();
-        }
-    };
-    for options in ["-t ext2 -b 1024", "-t ext3 -b 1024"] {
-        made(options, "96M", fill);
+fn three_levels(root: &Path) {
+    let file = fs::File::create(root.join("file")).unwrap();
+    // In the inode, and behind one, two and three levels.
+    for place in [0_u64, 11, 12, 200, 267, 268, 5_000, 65_803, 65_804, 70_000].map(|block| block << 10) {
+        file.write_all_at(&pattern(3_000, place), place).unwrap();
     }
-    made("-t ext4 -b 1024 -O ^extent,^64bit", "96M", fill);
 }
 
 fn attributes(root: &Path, sizes: &[usize]) {
@@ -190,25 +224,40 @@ fn attributes(root: &Path, sizes: &[usize]) {
         lsetxattr(&path, "user.long", &pattern(size, 7), XattrFlags::empty()).unwrap();
     }
     fs::create_dir(root.join("directory")).unwrap();
-    for (rule, name) in [("u:1234:rw,g:77:r,m::rwx", "value-1"), ("d:u:5:rx,u:6:x", "directory")] {
-        if let Err(said) = run("setfacl", &["-m", rule, &root.join(name).display().to_string()]) {
-            eprintln!("skipped an access list: {said}");
-        }
-    }
     symlink("nowhere", root.join("link")).unwrap();
     lsetxattr(root.join("link"), "trusted.of-a-link", b"y", XattrFlags::empty()).unwrap();
 }
 
-#[test]
-fn extended_attributes() {
-    made("-t ext4 -b 4096", "16M", |root| attributes(root, &[1, 40, 200, 1_000, 3_500]));
-    made("-t ext4 -b 4096 -I 128", "16M", |root| attributes(root, &[1, 1_000]));
-    made("-t ext4 -b 1024 -O inline_data -I 512", "16M", |root| attributes(root, &[1, 40, 200, 500]));
-    made("-t ext4 -b 4096 -O ea_inode", "16M", |root| attributes(root, &[1, 3_500, 5_000, 20_000, 65_536]));
+/// An access list as setxattr(2) takes it: version 2, then (kind, rights, id) for the owner, a user, the group, a group,
+/// the mask and all others.
+fn access_list(user: u32, group: u32) -> Vec<u8> {
+    let mut list = 2_u32.to_le_bytes().to_vec();
+    for (kind, rights, id) in [
+        (1_u16, 6_u16, u32::MAX),
+        (2, 6, user),
+        (4, 4, u32::MAX),
+        (8, 4, group),
+        (0x10, 7, u32::MAX),
+        (0x20, 0, u32::MAX),
+    ] {
+        list.extend([kind.to_le_bytes(), rights.to_le_bytes()].concat());
+        list.extend(id.to_le_bytes());
+    }
+    list
 }
 
-#[test]
-fn inline_content() {
+fn access_lists(root: &Path) {
+    fs::write(root.join("file"), b"x").unwrap();
+    fs::create_dir(root.join("directory")).unwrap();
+    let set = |name: &str, kind: &str, list: &[u8]| {
+        lsetxattr(root.join(name), kind, list, XattrFlags::empty()).unwrap();
+    };
+    set("file", "system.posix_acl_access", &access_list(1234, 77));
+    set("directory", "system.posix_acl_default", &access_list(5, 4_000_000_000));
+    fs::write(root.join("directory/heir"), b"x").unwrap();
+}
+
+fn inlined() -> Option<Image> {
     made("-t ext4 -b 4096 -O inline_data -I 1024", "16M", |root| {
         for size in [0, 1, 59, 60, 61, 100, 150, 500, 700, 800, 900, 5_000] {
             fs::write(root.join(format!("size-{size}")), pattern(size, 8)).unwrap();
@@ -224,7 +273,7 @@ fn inline_content() {
         cut.write_all_at(&pattern(400, 1), 0).unwrap();
         cut.set_len(70).unwrap();
         cut.set_len(300).unwrap();
-    });
+    })
 }
 
 /// Sets bits of an inode's flags, as a feature that the kernel here does not mount would.
@@ -261,47 +310,92 @@ fn what_is_encrypted_is_told() {
     assert!(encrypted(volume.link(&root, b"link").err()));
 }
 
-#[test]
-fn names_that_fold() {
+/// Directories that fold, short and long, and hashed where they are long.
+fn folding() -> Image {
     let place = tempfile::tempdir().unwrap();
-    for folder in ["ascii", "mixed"] {
+    for folder in ["short", "long"] {
         fs::create_dir(place.path().join(folder)).unwrap();
-        fs::write(place.path().join(folder).join("ReadMe.TXT"), b"x").unwrap();
     }
-    fs::write(place.path().join("mixed/Grüße"), b"x").unwrap();
-    let image = Image::make("-t ext4 -b 4096 -O casefold", "16M", Some(place.path()));
-    for folder in ["ascii", "mixed"] {
+    for name in ["ReadMe.TXT", "Grüße", "Ångström", "한글", "ΣΊΣΥΦΟΣ", "soft\u{AD}ware", "A\u{A7C0}"] {
+        fs::write(place.path().join("short").join(name), b"x").unwrap();
+    }
+    use std::os::unix::ffi::OsStrExt;
+    fs::write(place.path().join("short").join(std::ffi::OsStr::from_bytes(b"Bytes\xFF")), b"x").unwrap();
+    for index in 0..500 {
+        fs::write(place.path().join(format!("long/Straße-ŽLUŤOUČKÝ-{index}")), b"x").unwrap();
+    }
+    let image = Image::make("-t ext4 -b 1024 -O casefold", "16M", Some(place.path()));
+    for folder in ["short", "long"] {
         set_flags(&image, folder, 0x4000_0000);
     }
+    image.rehash();
+    image
+}
+
+#[test]
+fn names_that_fold() {
+    let image = folding();
+    let said = run("debugfs", &["-R", "htree_dump /long", &image.path.display().to_string()]).unwrap();
+    assert!(said.contains("Root node dump"), "{said}");
     let volume = open(&image.spec());
-    let find = |folder: &str, name: &str| {
+    let find = |folder: &str, name: &[u8]| {
         let directory = volume.directory(&volume.root().unwrap(), folder.as_bytes()).unwrap();
-        match volume.stat(&directory, name.as_bytes()) {
+        match volume.stat(&directory, name) {
             Ok(_) => "found".to_owned(),
             Err(error) => error.to_string(),
         }
     };
     for (folder, name, expect) in [
-        ("ascii", "ReadMe.TXT", "found"),
-        ("ascii", "README.txt", "found"),
-        ("ascii", "readme", "no such file"),
-        ("ascii", "straße", "not readable from here: casefold"),
-        ("mixed", "readme.txt", "found"),
-        ("mixed", "Grüße", "found"),
-        ("mixed", "GRÜSSE", "not readable from here: casefold"),
-        ("mixed", "other", "not readable from here: casefold"),
+        ("short", "ReadMe.TXT", "found"),
+        ("short", "README.txt", "found"),
+        ("short", "readme", "no such file"),
+        ("short", "Grüße", "found"),
+        ("short", "GRÜSSE", "found"),
+        ("short", "gru\u{308}sse", "found"),
+        ("short", "Gruße", "no such file"),
+        ("short", "ÅNGSTRÖM", "found"),
+        ("short", "\u{212B}ngstro\u{308}m", "found"),
+        ("short", "\u{1112}\u{1161}\u{11AB}\u{1100}\u{1173}\u{11AF}", "found"),
+        ("short", "σίσυφος", "found"),
+        ("short", "software", "found"),
+        ("short", "a\u{A7C0}", "found"),
+        ("short", "A\u{A7C1}", "no such file"),
+        ("long", "STRASSE-žluťoučký-77", "found"),
+        ("long", "STRASSE-žluťoučký-500", "no such file"),
+        // The root does not fold.
+        (".", "SHORT", "no such file"),
     ] {
-        assert_eq!(find(folder, name), expect, "{folder}/{name}");
+        let seen = match folder {
+            "." => volume.stat(&volume.root().unwrap(), name.as_bytes()).err().map(|error| error.to_string()),
+            _ => Some(find(folder, name.as_bytes())),
+        };
+        assert_eq!(seen.as_deref(), Some(expect), "{folder}/{name}");
     }
+    // As they are written, names are found by their hash: to read all of them would be over this bound.
+    let limits = dormouse_disk::DiskLimits { directory_bytes_max: 3 << 10, ..Default::default() };
+    let bounded = Volume::open(&image.spec(), dormouse_disk::Unsealed::Never, &limits);
+    let bounded = bounded.unwrap_or_else(|error| panic!("{error}"));
+    let long = bounded.directory(&bounded.root().unwrap(), b"long").unwrap();
+    for index in 0..500 {
+        let name = format!("Straße-ŽLUŤOUČKÝ-{index}");
+        assert!(bounded.stat(&long, name.as_bytes()).is_ok(), "{name}");
+    }
+    assert!(matches!(bounded.stat(&long, "STRASSE".as_bytes()), Err(TreeError::OverLimit { .. })));
+    assert_eq!(find("short", b"Bytes\xFF"), "found");
+    assert_eq!(find("short", b"bytes\xFF"), "no such file");
 }
 
-#[test]
-fn a_sealed_file_is_read_without_its_tree() {
+fn sealed() -> Image {
     let place = tempfile::tempdir().unwrap();
     fs::write(place.path().join("sealed"), pattern(10_000, 4)).unwrap();
     let image = Image::make("-t ext4 -b 4096 -O verity", "16M", Some(place.path()));
     set_flags(&image, "sealed", 0x10_0000);
-    assert_eq!(read(&open(&image.spec()), "sealed"), pattern(10_000, 4));
+    image
+}
+
+#[test]
+fn a_sealed_file_is_read_without_its_tree() {
+    assert_eq!(read(&open(&sealed().spec()), "sealed"), pattern(10_000, 4));
 }
 
 #[test]

@@ -14,7 +14,7 @@ use std::{
 use dormouse_disk::{BlockSource, LayerStamp};
 
 use crate::{
-    exercise::exercise,
+    bodies::exercise::exercise,
     image::{Image, Random, fill, pattern, run},
 };
 
@@ -214,7 +214,7 @@ fn with_fast_commits() {
     let copy = match image.mount("rw") {
         Err(said) => return eprintln!("skipped: {said}"),
         Ok(mount) => {
-            rustix::fs::sync();
+            rustix::fs::syncfs(fs::File::open(mount.path()).unwrap()).unwrap();
             for index in 0..8 {
                 let file = fs::File::create(mount.path().join(format!("fast-{index}"))).unwrap();
                 std::os::unix::fs::FileExt::write_all_at(&file, &pattern(5_000, index), 0).unwrap();

@@ -3,7 +3,7 @@
 use std::{
     ffi::OsStr,
     fs,
-    os::unix::fs::{FileExt, PermissionsExt, symlink},
+    os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink},
     path::{Path, PathBuf},
     process::{Command, Stdio},
 };
@@ -24,6 +24,33 @@ pub fn run<S: AsRef<OsStr>>(program: &str, arguments: &[S]) -> Result<String, St
     if output.status.success() { Ok(said) } else { Err(format!("{program}: {}: {said}", output.status)) }
 }
 
+/// What mke2fs makes where nothing else is said: as e2fsprogs 1.47.0 has it.
+const DEFAULTS: &str = "\
+[defaults]
+    base_features = sparse_super,large_file,filetype,resize_inode,dir_index,ext_attr
+    default_mntopts = acl,user_xattr
+    enable_periodic_fsck = 0
+    blocksize = 4096
+    inode_size = 256
+    inode_ratio = 16384
+
+[fs_types]
+    ext3 = {
+        features = has_journal
+    }
+    ext4 = {
+        features = has_journal,extent,huge_file,flex_bg,metadata_csum,64bit,dir_nlink,extra_isize
+    }
+    small = {
+        blocksize = 1024
+        inode_ratio = 4096
+    }
+    floppy = {
+        blocksize = 1024
+        inode_ratio = 8192
+    }
+";
+
 /// An image in a folder of its own.
 pub struct Image {
     pub path: PathBuf,
@@ -41,7 +68,12 @@ impl Image {
             arguments.extend(["-d".to_owned(), content.display().to_string()]);
         }
         arguments.extend([path.display().to_string(), size.to_owned()]);
-        run("mke2fs", &arguments).expect("mke2fs makes the image");
+        // The options of a row are told against these defaults, which differ from one distribution to the next.
+        let defaults = place.path().join("mke2fs.conf");
+        fs::write(&defaults, DEFAULTS).expect("the defaults are written");
+        let config = format!("MKE2FS_CONFIG={}", defaults.display());
+        arguments.splice(0..0, [config, "mke2fs".to_owned()]);
+        run("env", &arguments).expect("mke2fs makes the image");
         Self { path, place }
     }
 
@@ -66,12 +98,22 @@ impl Image {
         assert!(status.code().is_some_and(|code| code <= 1), "e2fsck -fyD: {status}");
     }
 
-    /// A copy, holes kept.
+    /// A copy, holes kept: of one moment, since it is taken again where the image was written meanwhile.
     pub fn copy(&self) -> Self {
         let place = tempfile::tempdir().expect("a temporary folder");
         let path = place.path().join("disk.img");
-        run("cp", &["--sparse=always".as_ref(), self.path.as_os_str(), path.as_os_str()]).expect("the image is copied");
-        Self { path, place }
+        let written = || {
+            let meta = fs::metadata(&self.path).expect("the image is there");
+            (meta.mtime(), meta.mtime_nsec())
+        };
+        for _ in 0..100 {
+            let before = written();
+            run("cp", &["--sparse=always".as_ref(), self.path.as_os_str(), path.as_os_str()]).expect("it is copied");
+            if written() == before {
+                return Self { path, place };
+            }
+        }
+        panic!("the image is written all the time");
     }
 
     /// Mounts the image itself, for filling it.
@@ -80,18 +122,20 @@ impl Image {
             return Err("mounting needs root".to_owned());
         }
         let at = tempfile::tempdir().expect("a temporary folder");
-        let options = format!("loop,{options}");
-        run(
-            "mount",
-            &[
+        let mount = |options: &str| {
+            let words: [&OsStr; 6] = [
                 "-t".as_ref(),
                 "ext4".as_ref(),
                 "-o".as_ref(),
                 options.as_ref(),
                 self.path.as_os_str(),
                 at.path().as_os_str(),
-            ],
-        )?;
+            ];
+            run("mount", &words)
+        };
+        // What is not synced is committed when the image is unmounted, so that a copy shows what the test asked for; without a
+        // journal there is no such option.
+        mount(&format!("loop,commit=900,{options}")).or_else(|_| mount(&format!("loop,{options}")))?;
         Ok(Mount { at: Some(at) })
     }
 

@@ -4,14 +4,21 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on must stop")]
 
+#[path = "../../fuzz/bodies/mod.rs"]
+mod bodies;
+mod bounds;
 mod clone;
 mod compare;
 mod directories;
-mod exercise;
 mod files;
+mod fuzz;
 mod hostile;
 mod image;
 mod journal;
 mod layout;
+mod logs;
+mod matrix;
+mod others;
+mod races;
 mod sources;
 mod work;

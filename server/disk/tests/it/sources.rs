@@ -8,6 +8,7 @@ use dormouse_files::tree::{Tree, TreeError};
 use crate::{
     compare::{Picture, assert_same, of_reader, open},
     image::{Image, content, run, spec_of},
+    matrix::Row,
 };
 
 fn picture(spec: &DiskSpec) -> Picture {
@@ -31,6 +32,20 @@ fn chain(layers: &[(&Path, Format)]) -> DiskSpec {
 
 fn qemu(arguments: &[&str]) -> Result<String, String> {
     run("qemu-img", arguments)
+}
+
+/// Images whose bytes a guest can choose, of which the content is the same.
+pub fn rows() -> Vec<Row> {
+    vec![Row::new("sources", "a qcow2 header in the first sector of a raw disk", || {
+        let content = content();
+        let image = Image::make("-t ext4 -b 4096", "32M", Some(content.path()));
+        let mut header = [0; 512];
+        header[..8].copy_from_slice(b"QFI\xFB\0\0\0\x03");
+        header[15] = 104;
+        header[20..24].copy_from_slice(&16_u32.to_be_bytes());
+        image.poke(0, &header);
+        Some(image)
+    })]
 }
 
 #[test]

@@ -21,7 +21,11 @@ pub fn limits() -> DiskLimits {
 
 /// Opens the disk, walks it and reads it; gives how many names were seen, or nothing where it does not open.
 pub fn exercise(source: Arc<dyn BlockSource>) -> Option<usize> {
-    let volume = Volume::from_source(source, Unsealed::Crash, &limits()).ok()?;
+    walk(&Volume::from_source(source, Unsealed::Crash, &limits()).ok()?)
+}
+
+/// The same with a disk that is open.
+pub fn walk(volume: &Volume) -> Option<usize> {
     let root = volume.root().ok()?;
     let mut left = vec![(root, 0)];
     let mut seen = 0;

@@ -1,0 +1,8 @@
+//! The target `journal`: see `bodies/journal.rs`.
+#![no_main]
+
+#[path = "../bodies/mod.rs"]
+#[allow(dead_code, reason = "each target is one of the bodies")]
+mod bodies;
+
+libfuzzer_sys::fuzz_target!(|input: &[u8]| bodies::journal::body(input));
