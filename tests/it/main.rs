@@ -9,6 +9,7 @@ mod features;
 mod grpcurl;
 mod host;
 mod list;
+mod machine;
 mod patch;
 mod python;
 mod race;
