@@ -8,6 +8,7 @@ mod durable;
 mod features;
 mod grpcurl;
 mod host;
+mod lifecycle;
 mod list;
 mod machine;
 mod patch;

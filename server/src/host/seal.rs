@@ -235,6 +235,10 @@ pub fn verify(disk: &Disk, seal: &Seal, rest: Rest) -> Standing {
         }
     }
     let Ok(superblock) = superblock(disk) else { return Standing::Differs("the disk cannot be read") };
+    // A machine leaves a file system behind; a disk that was cut off or replaced by something else proves none.
+    if superblock.is_empty() && !seal.superblock_sha256.is_empty() {
+        return Standing::Differs("the disk does not hold the file system any more that was sealed");
+    }
     let superblock_same = superblock == seal.superblock_sha256;
     match worst {
         Difference::None | Difference::InodeOnly if superblock_same => Standing::Holds,
