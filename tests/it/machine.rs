@@ -423,7 +423,6 @@ fn a_machine_that_only_stopped_is_not_believed_and_its_cut_patch_is_found_again(
     let done = rig.patch_inside(cut.clone());
     assert!(done.replayed, "{done:?}");
     rig.machine().command("echo unsynced > /ws/unsynced; echo new > /ws/synced.new; mv /ws/synced.new /ws/synced");
-    assert!(!answer.is_finished(), "its answer is swallowed");
     rig.machine().pause();
     rig.wire.swallow(false);
     let lost = rig.runtime.block_on(answer).expect("the call ends").expect_err("it is cut off");

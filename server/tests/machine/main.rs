@@ -5,6 +5,9 @@
 mod double;
 mod freeze;
 mod hybrid;
+#[path = "../../../tests/src/skip.rs"]
+#[allow(dead_code, reason = "not every test needs all of it")]
+mod skip;
 mod world;
 
 use std::{fs, time::Duration};
@@ -145,6 +148,18 @@ async fn a_hung_guest_is_unreachable_in_five_seconds_and_others_answer() {
     }
     agents[0].signal(Signal::SIGCONT);
     assert!(world.files.stat(stat("hung", "/")).await.is_ok());
+    world.server.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_patch_of_which_nothing_is_heard_for_20_s_is_not_cut_off() {
+    let mut world = World::new(|_| ()).await;
+    double::serve(Double::Slow, &world.at("slow.sock"));
+    world.register("slow", world.unix("slow.sock"), Vec::new()).await;
+    let began = std::time::Instant::now();
+    let done = world.files.patch(content("slow", "/f", "x", "k")).await.unwrap().into_inner();
+    assert_eq!(done.revision, "0".repeat(64));
+    assert!(began.elapsed() >= double::SLOW_TIME, "{:?}", began.elapsed());
     world.server.shutdown().await;
 }
 
@@ -300,9 +315,9 @@ async fn an_open_waits_for_the_guest_until_its_deadline_and_takes_its_new_addres
         request.set_timeout(deadline);
         request
     };
-    let refused = world.host.open_workspace(open(String::new(), Duration::from_millis(700))).await;
+    let refused = world.host.open_workspace(open(String::new(), Duration::from_secs(6))).await;
     check(refused, Code::Unavailable, "GUEST_UNREACHABLE");
-    let outside = world.host.open_workspace(open("/run/none.sock".to_owned(), Duration::from_secs(5))).await;
+    let outside = world.host.open_workspace(open("/run/none.sock".to_owned(), Duration::from_secs(60))).await;
     assert_eq!(value(&check(outside, Code::InvalidArgument, "INVALID_REQUEST"), "field"), "guest");
     // The machine is still starting when the Open comes.
     let path = world.at("new.sock").display().to_string();

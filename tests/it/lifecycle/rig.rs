@@ -55,7 +55,8 @@ impl Rig {
 
     fn start(&mut self) {
         let (roots, sockets) = (self.at("roots"), self.at("sockets"));
-        let config = format!("roots = [{roots:?}]\nsocket_roots = [{sockets:?}]\n{}", self.more);
+        let guest = "[guest]\nconnect = \"20s\"\nping = \"20s\"\n";
+        let config = format!("roots = [{roots:?}]\nsocket_roots = [{sockets:?}]\n{}{guest}", self.more);
         // Quarantines and guests that are gone are what this is about.
         self.world = Some(Setup::new().config(config).state(&self.state).expect_warnings().start());
     }

@@ -172,7 +172,7 @@ fn a_freeze_that_is_over_its_time_fails_and_it_runs_again() {
     let guest = rig.guest("g");
     rig.machine(NAME, &rig.image("disk"), "g", WorkspaceState::Running);
     guest.silent(&[Asked::Freeze]);
-    let refusal = rig.quiesce(NAME, Duration::from_millis(500)).expect_err("no freeze comes");
+    let refusal = rig.quiesce(NAME, Duration::from_secs(3)).expect_err("no freeze comes");
     refusal.expect(ErrorReason::GuestUnreachable);
     assert_eq!(rig.get(NAME).state(), WorkspaceState::Running);
     assert_eq!(guest.asked(), [Asked::Freeze, Asked::Thaw], "whatever froze unheard goes on");
@@ -307,7 +307,7 @@ fn a_resume_without_a_thaw_fails_by_its_deadline_and_no_patch_hangs() {
     rig.suspend(NAME).expect("it sleeps");
     rig.unseal(NAME).expect("it may wake");
     guest.silent(&[Asked::Thaw]);
-    let refusal = rig.open(NAME, Duration::from_secs(2)).expect_err("it is not thawed");
+    let refusal = rig.open(NAME, Duration::from_secs(8)).expect_err("it is not thawed");
     refusal.expect(ErrorReason::GuestUnreachable);
     assert_eq!(rig.get(NAME).state(), WorkspaceState::Resuming);
     let refusal = rig.patch(NAME, "/a").expect_err("it is not thawed");
@@ -324,10 +324,12 @@ fn a_disk_that_vanished_or_was_replaced_or_shrank_is_unavailable() {
     // An unlinked file is never served, though the agent may have it open.
     fs::rename(&image, &away).expect("it goes");
     check_unavailable(&rig);
+    assert!(!rig.get(NAME).note.is_empty(), "the control plane is told why");
     fs::copy(&away, &image).expect("another one comes");
     check_unavailable(&rig);
     fs::rename(&away, &image).expect("it comes back");
     check_read(&rig);
+    assert_eq!(rig.get(NAME).note, "");
     let file = File::options().write(true).open(&image).expect("a disk");
     let bytes = file.metadata().expect("a disk").len();
     file.set_len(bytes / 2).expect("it shrinks");
@@ -390,4 +392,99 @@ fn a_full_state_directory_refuses_transitions_and_reads_go_on() {
     rig.unseal(NAME).expect("it may wake");
     rig.kill();
     drop(mounted);
+}
+
+#[test]
+fn reads_of_a_sleeping_machine_are_nothing_that_a_meter_counts() {
+    let place = tempfile::tempdir().expect("a temporary directory");
+    let state = place.path().join("state");
+    // A resume would run this.
+    let rig = Rig::with_state("[hooks]\nresume = [\"/bin/false\"]\n", place, state);
+    let guest = rig.guest("g");
+    let image = rig.image("disk");
+    rig.machine(NAME, &image, "g", WorkspaceState::Running);
+    rig.suspend(NAME).expect("it sleeps");
+    let (before, asked) = (rig.get(NAME), guest.asked());
+    let stamp = |path: &Path| {
+        let meta = fs::metadata(path).expect("a disk");
+        use std::os::unix::fs::MetadataExt as _;
+        (meta.modified().expect("a time"), meta.ctime(), meta.ctime_nsec(), meta.len())
+    };
+    let disk = stamp(&image);
+    for _ in 0..25 {
+        check_read(&rig);
+        rig.stat(NAME, "/a").expect("it sleeps and answers");
+        rig.list(ask::list(NAME, "/")).expect("it sleeps and answers");
+        rig.search(ask::search(NAME, "/", "TODO")).expect("it sleeps and answers");
+    }
+    assert_eq!(rig.get(NAME), before, "state, generation, times: nothing has moved");
+    assert_eq!(guest.asked(), asked, "no word went to the machine");
+    assert_eq!(stamp(&image), disk, "nor to its disk");
+}
+
+#[test]
+fn what_a_spec_must_not_name_is_refused_with_its_field() {
+    let rig = Rig::new("");
+    let image = rig.image("disk");
+    let outside = rig.at("outside.img");
+    fs::copy(&image, &outside).expect("a disk");
+    let link = rig.at("roots/link");
+    std::os::unix::fs::symlink(&outside, &link).expect("a link");
+    let check = |disk: host::Disk, socket: &str, field: &str, next: &str| {
+        let refused = rig.try_machine("vm/bad", vec![disk], Some(socket), WorkspaceState::Running);
+        let refusal = refused.expect_err(field).expect(ErrorReason::InvalidRequest).with("field", field);
+        assert!(refusal.message.contains(next), "{refusal:?}");
+    };
+    let path = "spec.machine.disks[0].layers[0].path";
+    check(root_disk(&outside), "g", path, "roots");
+    check(root_disk(&link), "g", path, "roots");
+    check(root_disk(&rig.at("roots/../outside.img")), "g", path, "roots");
+    check(root_disk(Path::new("../x")), "g", path, "absolute");
+    check(root_disk(&rig.at("roots/none")), "g", path, "No such file");
+    check(root_disk(&image), "../outside", "spec.machine.guest", "socket_roots");
+    let part = |partition| host::Disk { partition: Some(partition), ..root_disk(&image) };
+    let (number, guid) = ("spec.machine.disks[0].partition_number", "spec.machine.disks[0].partition_guid");
+    check(part(host::disk::Partition::PartitionNumber(0)), "g", number, "numbered from 1");
+    check(part(host::disk::Partition::PartitionNumber(7)), "g", number, "partition");
+    check(part(host::disk::Partition::PartitionGuid("x".to_owned())), "g", guid, "partition");
+    check(
+        host::Disk { mount_path: "home".to_owned(), ..root_disk(&image) },
+        "g",
+        "spec.machine.disks[0].mount_path",
+        "",
+    );
+    check(host::Disk { layers: Vec::new(), ..root_disk(&image) }, "g", "spec.machine.disks[0].layers", "");
+    rig.machine("vm/first", &image, "g", WorkspaceState::Suspended);
+    fs::hard_link(&image, rig.at("roots/same")).expect("a link");
+    check(root_disk(&image), "g", "spec.machine.disks", "vm/first");
+    check(root_disk(&rig.at("roots/same")), "g", "spec.machine.disks", "vm/first");
+    let refused = rig.suspend("nobody/here").expect_err("there is none");
+    refused.expect(ErrorReason::WorkspaceNotFound);
+    let request = host::SuspendWorkspaceRequest { name: "nobody/here".to_owned(), generation: -1, parked: false };
+    let refusal = rig.wait(rig.control().suspend_workspace(request)).expect_err("no generation is below zero");
+    refusal.expect(ErrorReason::InvalidRequest).with("field", "generation");
+}
+
+#[test]
+fn a_machine_without_an_agent_is_read_and_never_said_to_run() {
+    let rig = Rig::new("");
+    let image = rig.image("disk");
+    rig.try_machine(NAME, vec![root_disk(&image)], None, WorkspaceState::Suspended).expect("it is registered");
+    let before = rig.get(NAME);
+    let refusal = rig.resume(NAME).expect_err("nothing could answer");
+    refusal.expect(ErrorReason::InvalidRequest).with("field", "spec.machine.guest");
+    assert_eq!(rig.get(NAME), before, "nothing was begun");
+    check_read(&rig);
+    rig.unseal(NAME).expect("its machine may start");
+    rig.open(NAME, LONG).expect_err("nothing could answer").expect(ErrorReason::InvalidRequest);
+    // A control plane that knows the agent by now.
+    let guest = rig.guest("g");
+    let address = Some(host::guest::Address::UnixPath(text(&rig.at("sockets/g"))));
+    let request = host::OpenWorkspaceRequest {
+        name: NAME.to_owned(),
+        generation: 0,
+        guest: Some(host::Guest { address, ..Default::default() }),
+    };
+    rig.wait(rig.control().open_workspace(request)).expect("it runs");
+    assert_eq!(guest.asked(), [Asked::GetGuest, Asked::Thaw]);
 }
