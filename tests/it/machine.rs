@@ -62,7 +62,9 @@ impl Rig {
         eprintln!("the machine boots in {:?}", began.elapsed());
         let runtime = Runtime::new().expect("a runtime");
         let wire = runtime.block_on(Wire::new(machine.port));
-        let config = format!("roots = [{roots:?}]\nguest_tcp_ports = \"1024-65535\"\n");
+        // On a busy host a machine without acceleration may be slow to answer even a PING.
+        let guest = "[guest]\nconnect = \"60s\"\nping = \"30s\"\n";
+        let config = format!("roots = [{roots:?}]\nguest_tcp_ports = \"1024-65535\"\n{guest}");
         // Guests that are gone, and freezes that end by themselves, are a part of this.
         let world = Setup::new().config(config).expect_warnings().start();
         let mut rig = Self { machine: Some(machine), world, runtime, wire, kit, place };
@@ -424,6 +426,8 @@ fn a_machine_that_only_stopped_is_not_believed_and_its_cut_patch_is_found_again(
     assert!(done.replayed, "{done:?}");
     rig.machine().command("echo unsynced > /ws/unsynced; echo new > /ws/synced.new; mv /ws/synced.new /ws/synced");
     rig.machine().pause();
+    // Its connections end with it, as those of a monitor that exits.
+    rig.wire.cut();
     rig.wire.swallow(false);
     let lost = rig.runtime.block_on(answer).expect("the call ends").expect_err("it is cut off");
     Refusal::from(lost).expect(ErrorReason::GuestUnreachable).with("workspace", NAME);

@@ -26,9 +26,9 @@ use tokio::{
 use crate::skip;
 
 /// Most time for a step of a machine: without acceleration, and on a busy host, each may take long.
-const PATIENCE: Duration = Duration::from_secs(180);
+const PATIENCE: Duration = Duration::from_secs(600);
 /// Of the machine, in MiB.
-const MEMORY: &str = "256";
+const MEMORY: &str = "192";
 /// What every call to the agent inside must show, as `tests/machine/build` says.
 pub const TOKEN: &str = "machine";
 
