@@ -606,6 +606,45 @@ mod tests {
     }
 
     #[test]
+    fn a_guests_new_token_changes_nothing_else() {
+        let directory = tempfile::tempdir().unwrap();
+        let host = host(directory.path());
+        let image = directory.path().join("root/image");
+        fs::write(&image, "image").unwrap();
+        let with_token = |token: &str| {
+            let address = GuestAddress::Unix(directory.path().join("sockets/s"));
+            let mut spec = machine(&[image.clone()], Some(address));
+            if let Spec::Machine { guest: Some(guest), .. } = &mut spec {
+                guest.token = token.to_owned();
+            }
+            spec
+        };
+        host.register_configured("m", &with_token("old"), State::Suspended).unwrap();
+        let before = host.find("m").unwrap().view();
+        host.register_configured("m", &with_token("new"), State::Running).unwrap();
+        let after = host.find("m").unwrap().view();
+        assert_eq!((after.generation, after.state), (before.generation, State::Suspended));
+        assert!(matches!(after.spec, Spec::Machine { guest: Some(Guest { token, .. }), .. } if token == "new"));
+    }
+
+    #[test]
+    fn a_name_that_is_coming_holds_its_name_and_its_image_and_nothing_else() {
+        let directory = tempfile::tempdir().unwrap();
+        let host = host(directory.path());
+        for name in ["one", "two"] {
+            fs::write(directory.path().join("root").join(name), "image").unwrap();
+        }
+        let spec = |name: &str| resolved(&machine(&[directory.path().join("root").join(name)], None)).unwrap();
+        let place = Coming::take(&host, &mut host.names(), "a", &spec("one")).unwrap();
+        let busy = "the host is at its limit of registrations of one name at once; nothing was done, try again";
+        check(&host, "a", &spec("one"), Err(busy));
+        check(&host, "b", &spec("one"), Err("spec.machine.disks"));
+        check(&host, "b", &spec("two"), Ok(()));
+        drop(place);
+        check(&host, "a", &spec("one"), Ok(()));
+    }
+
+    #[test]
     fn the_configuration_is_known_again_and_a_new_spec_begins_anew() {
         let directory = tempfile::tempdir().unwrap();
         let host = host(directory.path());
