@@ -35,7 +35,7 @@ const NAME: &str = "vm/main";
 /// Of the file whose read is under way when the machine wakes.
 const BIG_BYTES: u64 = 500 << 20;
 /// How much of it is read from the disk before.
-const BIG_BYTES_BEFORE: usize = 400 << 20;
+const BIG_BYTES_BEFORE: usize = 470 << 20;
 /// Files that a program of the machine writes and never syncs.
 const UNSYNCED_COUNT: usize = 200;
 
