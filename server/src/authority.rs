@@ -19,8 +19,9 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tonic::transport::server::Connected;
+use tokio::io::{AsyncRead, ReadBuf};
+
+use crate::through::{Inbound, Through};
 
 /// What stands for every authority.
 const NAME: u8 = b'u';
@@ -38,8 +39,13 @@ const BLOCK_BYTES_MAX: usize = 64 << 10;
 const READ_BYTES: usize = 16 << 10;
 
 /// A connection whose authorities are all [`NAME`].
-pub struct Named<S> {
-    inner: S,
+pub(crate) fn named<S>(connection: S) -> Through<S, Naming> {
+    let read = vec![0; READ_BYTES].into_boxed_slice();
+    Through::around(connection, Naming { state: State::Pass(PREFACE_BYTES), ready: Vec::new(), sent: 0, read })
+}
+
+/// What makes them so.
+pub(crate) struct Naming {
     state: State,
     /// What came and is not passed on yet: at most one HEADERS frame, or a frame header, and one read.
     ready: Vec<u8>,
@@ -55,14 +61,6 @@ enum State {
     Header(Vec<u8>),
     /// The beginning of a HEADERS frame, and how many bytes it has.
     Block(Vec<u8>, usize),
-}
-
-impl<S> Named<S> {
-    /// Around a connection that was just taken.
-    pub fn new(inner: S) -> Self {
-        let read = vec![0; READ_BYTES].into_boxed_slice();
-        Self { inner, state: State::Pass(PREFACE_BYTES), ready: Vec::new(), sent: 0, read }
-    }
 }
 
 impl State {
@@ -195,58 +193,28 @@ fn string<'a>(block: &'a [u8], at: &mut usize) -> Option<&'a [u8]> {
     Some(bytes)
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Named<S> {
-    fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let this = self.get_mut();
-        while this.sent == this.ready.len() {
-            this.ready.clear();
-            this.sent = 0;
-            let mut read = ReadBuf::new(&mut this.read);
-            ready!(Pin::new(&mut this.inner).poll_read(context, &mut read))?;
+impl Inbound for Naming {
+    fn poll_read<S: AsyncRead + Unpin>(
+        &mut self,
+        connection: &mut S,
+        context: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        while self.sent == self.ready.len() {
+            self.ready.clear();
+            self.sent = 0;
+            let mut read = ReadBuf::new(&mut self.read);
+            ready!(Pin::new(&mut *connection).poll_read(context, &mut read))?;
             if read.filled().is_empty() {
                 // The end; a frame that was cut is no more use to HTTP/2 than to us.
                 return Poll::Ready(Ok(()));
             }
-            this.state.take(read.filled(), &mut this.ready);
+            self.state.take(read.filled(), &mut self.ready);
         }
-        let now = into.remaining().min(this.ready.len() - this.sent);
-        into.put_slice(&this.ready[this.sent..this.sent + now]);
-        this.sent += now;
+        let now = into.remaining().min(self.ready.len() - self.sent);
+        into.put_slice(&self.ready[self.sent..self.sent + now]);
+        self.sent += now;
         Poll::Ready(Ok(()))
-    }
-}
-
-impl<S: AsyncWrite + Unpin> AsyncWrite for Named<S> {
-    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.inner).poll_write(context, bytes)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        pieces: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.inner).poll_write_vectored(context, pieces)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.inner.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_shutdown(context)
-    }
-}
-
-impl<S: Connected> Connected for Named<S> {
-    type ConnectInfo = S::ConnectInfo;
-
-    fn connect_info(&self) -> Self::ConnectInfo {
-        self.inner.connect_info()
     }
 }
 

@@ -15,15 +15,17 @@ use std::{
 };
 
 use tokio::{
-    io::{AsyncRead, AsyncWrite, ReadBuf},
+    io::{AsyncRead, ReadBuf},
     net::{TcpListener, TcpStream, UnixListener, UnixStream},
     sync::{OwnedSemaphorePermit, Semaphore},
     time::{Instant, Sleep, sleep_until},
 };
 use tokio_stream::Stream;
-use tonic::transport::server::Connected;
 
-use crate::authority::PREFACE_BYTES;
+use crate::{
+    authority::PREFACE_BYTES,
+    through::{Inbound, Through},
+};
 
 /// Connections that are open at once on all listeners of FilesService.
 pub(crate) const FILES_CONNECTIONS_MAX: usize = 512;
@@ -127,12 +129,14 @@ async fn take<L: Accept>(listener: Arc<L>, room: Room) -> Taken<L::Connection> {
         }
     };
     let end = Box::pin(sleep_until(Instant::now() + room.preface_time_max));
-    Taken { inner, preface: Some(Preface { end, left: PREFACE_BYTES }), _permit: permit }
+    Through::around(inner, Watched { preface: Some(Preface { end, left: PREFACE_BYTES }), _permit: permit })
 }
 
 /// A connection that was taken. Its room is free again when it is dropped.
-pub(crate) struct Taken<S> {
-    inner: S,
+pub(crate) type Taken<S> = Through<S, Watched>;
+
+/// What watches the beginning of a connection, and holds its room.
+pub(crate) struct Watched {
     /// Until it has come.
     preface: Option<Preface>,
     _permit: OwnedSemaphorePermit,
@@ -143,54 +147,24 @@ struct Preface {
     left: usize,
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Taken<S> {
-    fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let this = self.get_mut();
+impl Inbound for Watched {
+    fn poll_read<S: AsyncRead + Unpin>(
+        &mut self,
+        connection: &mut S,
+        context: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         let before = into.filled().len();
-        let Some(preface) = &mut this.preface else { return Pin::new(&mut this.inner).poll_read(context, into) };
+        let Some(preface) = &mut self.preface else { return Pin::new(connection).poll_read(context, into) };
         if preface.end.as_mut().poll(context).is_ready() {
             return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "no HTTP/2 preface came in time")));
         }
-        ready!(Pin::new(&mut this.inner).poll_read(context, into))?;
+        ready!(Pin::new(connection).poll_read(context, into))?;
         preface.left = preface.left.saturating_sub(into.filled().len() - before);
         if preface.left == 0 {
-            this.preface = None;
+            self.preface = None;
         }
         Poll::Ready(Ok(()))
-    }
-}
-
-impl<S: AsyncWrite + Unpin> AsyncWrite for Taken<S> {
-    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.inner).poll_write(context, bytes)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        pieces: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.inner).poll_write_vectored(context, pieces)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.inner.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_shutdown(context)
-    }
-}
-
-impl<S: Connected> Connected for Taken<S> {
-    type ConnectInfo = S::ConnectInfo;
-
-    fn connect_info(&self) -> Self::ConnectInfo {
-        self.inner.connect_info()
     }
 }
 

@@ -106,8 +106,14 @@ fn config(directory: &Path) -> io::Result<Config> {
     let image = directory.join("asleep.img");
     let mut unpacked = GzDecoder::new(IMAGE).take(IMAGE_BYTES);
     io::copy(&mut unpacked, &mut fs::File::create(&image)?)?;
-    let workspace =
-        |name: &str, state| WorkspaceConfig { name: name.to_owned(), state, directory: None, disk: None, guest: None };
+    let workspace = |name: &str, state| WorkspaceConfig {
+        name: name.to_owned(),
+        state,
+        directory: None,
+        disk: None,
+        guest: None,
+        guest_token_file: None,
+    };
     let disk = DiskConfig {
         path: image,
         format: DiskFormat::Raw,

@@ -91,7 +91,7 @@ pub struct ServeFlags {
 A Unix socket can be opened by its owner alone, a vsock port by the host alone; a TCP port needs --token-file, because every
 process of the machine can reach it.")]
 pub struct GuestFlags {
-    /// The workspace.
+    /// The workspace: this directory, as far as its own file system reaches. What is mounted beneath is not served.
     #[arg(long, value_name = "DIR", default_value = "/")]
     pub root: PathBuf,
     /// Where to listen: unix:PATH, tcp:HOST:PORT or vsock:PORT.
@@ -168,6 +168,7 @@ fn workspace(text: &str) -> Result<WorkspaceConfig, String> {
         directory: None,
         disk: None,
         guest: None,
+        guest_token_file: None,
     };
     if let Some(path) = place.strip_prefix("directory:") {
         found.directory = Some(absolute(path)?);

@@ -15,6 +15,7 @@ pub mod listen;
 pub mod rpc;
 pub mod server;
 pub mod telemetry;
+mod through;
 
 pub use config::Config;
 pub use server::Server;

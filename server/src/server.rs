@@ -21,13 +21,13 @@ use tonic::{server::NamedService, service::Routes, transport::server::Connected}
 use tonic_health::{ServingStatus, server::HealthReporter};
 
 use crate::{
-    authority::Named,
+    authority::named,
     config::{Address, Config, ConfigError, REQUEST_BYTES_MAX},
     connections::{FILES_CONNECTIONS_MAX, HOST_CONNECTIONS_MAX, Incoming, Room},
     host::{
         Host,
         admit::Admission,
-        register::ConfiguredError,
+        register::{ConfiguredError, check_configured},
         store::{Store, StoreError, Volatile},
     },
     listen::{self, ListenError, Listener, SocketFile},
@@ -90,6 +90,10 @@ impl Server {
     /// See [`StartError`]; nothing is bound then.
     pub async fn start(config: &Config) -> Result<Self, StartError> {
         let checked = config.check()?;
+        for workspace in &checked.workspaces {
+            // Before the state directory is made: what is refused leaves nothing behind.
+            check_configured(&workspace.name, &workspace.spec)?;
+        }
         let volatile = if config.state_may_vanish { Volatile::Taken } else { Volatile::Refused };
         let store = Store::open(&config.state_dir, volatile)?;
         let host = Host::start(checked.settings, store)?;
@@ -157,7 +161,7 @@ impl Server {
             Listener::Unix(listener, file) => {
                 let listener = tokio::net::UnixListener::from_std(listener).map_err(failed)?;
                 self.socket_files.push(file);
-                let incoming = Incoming::new(listener, room).map(|taken| taken.map(Named::new));
+                let incoming = Incoming::new(listener, room).map(|taken| taken.map(named));
                 self.serving.spawn(serve(incoming, routes, observe, closed));
             }
         }

@@ -58,6 +58,22 @@ fn an_unknown_key_is_refused_by_its_name() {
 }
 
 #[test]
+fn what_is_refused_leaves_no_state_directory_and_names_every_unknown_key() {
+    for config in ["listne = []\nstate = 1\n", "[[workspace]]\nname = \"w\"\ndirectory = \"/nowhere/at/all\"\n"] {
+        let place = place();
+        let said = refused(place.path(), config, &[]);
+        assert!(!place.path().join("state").exists(), "{config:?}: {said}");
+        if config.starts_with("listne") {
+            assert!(said.contains("listne") && said.contains("`state`"), "{said}");
+        }
+    }
+    let place = place();
+    std::os::unix::fs::symlink("/dev/zero", place.path().join("dormoused.toml")).expect("a link");
+    let said = refused(place.path(), "", &[]);
+    assert!(said.contains("dormoused.toml") && said.contains("bytes"), "{said}");
+}
+
+#[test]
 fn a_listener_that_others_could_reach_is_refused() {
     for address in ["tcp:0.0.0.0:0", "tcp:[::]:0", "tcp:192.0.2.1:7070", "tcp:nowhere", "carrier-pigeon:1"] {
         let place = place();

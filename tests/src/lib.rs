@@ -6,6 +6,7 @@
 //! - [`trace`]: what an agent asks of the kernel, and what it costs.
 //! - [`fixture`]: a small tree that holds one of everything.
 //! - [`image`]: ext4 images of a tree, made by e2fsprogs without root.
+//! - [`machine`]: a real machine under QEMU, with the agent inside.
 //! - [`suite`]: one story, told by a live directory, a disk image and a remote client alike.
 //! - [`mount`]: mounts that are gone with their test.
 //! - [`oracle`]: what the kernel sees of a mounted copy.
@@ -14,6 +15,7 @@
 pub mod ask;
 pub mod fixture;
 pub mod image;
+pub mod machine;
 pub mod mount;
 pub mod oracle;
 pub mod refusal;

@@ -2,9 +2,11 @@
 //! before anything is bound.
 
 mod address;
+mod unknown;
 mod workspace;
 
 use std::{
+    io::Read as _,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -26,6 +28,11 @@ use crate::host::{
 
 /// Longest request that the decoder is set for; a larger `request_bytes_max` could never be met.
 pub const REQUEST_BYTES_MAX: u64 = 7 << 20;
+
+/// Longest configuration, in bytes.
+const CONFIG_BYTES_MAX: u64 = 1 << 20;
+/// Longest time that a key may be kept.
+const RETENTION_MAX: Duration = Duration::from_secs(366 * 24 * 60 * 60);
 
 /// Why a configuration is refused.
 #[derive(Debug, thiserror::Error)]
@@ -321,12 +328,16 @@ impl Config {
     /// # Errors
     /// `Read`, `Parse`.
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
-        let text =
-            std::fs::read_to_string(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
-        toml::from_str(&text).map_err(|error| ConfigError::Parse {
-            path: path.to_owned(),
-            what: error.to_string().trim_end().to_owned(),
-        })
+        let failed = |source| ConfigError::Read { path: path.to_owned(), source };
+        let mut text = String::new();
+        std::fs::File::open(path)
+            .and_then(|file| file.take(CONFIG_BYTES_MAX + 1).read_to_string(&mut text))
+            .map_err(failed)?;
+        if text.len() as u64 > CONFIG_BYTES_MAX {
+            let what = format!("it has more than {CONFIG_BYTES_MAX} bytes");
+            return Err(failed(std::io::Error::new(std::io::ErrorKind::FileTooLarge, what)));
+        }
+        unknown::parse(&text).map_err(|what| ConfigError::Parse { path: path.to_owned(), what })
     }
 
     /// What the host is to be told, with every value checked.
@@ -383,6 +394,26 @@ impl Config {
                 return Err(wrong(key, "give a time above 0 and up to 1h".to_owned()));
             }
         }
+        for (key, value) in [
+            ("idempotency.retention", self.idempotency.retention),
+            ("idempotency.retention_max", self.idempotency.retention_max),
+        ] {
+            if value < Duration::from_secs(1) || value > RETENTION_MAX {
+                return Err(wrong(key, "give a time from 1s to 366d".to_owned()));
+            }
+        }
+        for (key, argv) in [("hooks.pause", &self.hooks.pause), ("hooks.resume", &self.hooks.resume)] {
+            if argv.first().is_some_and(String::is_empty) || argv.iter().any(|word| word.contains('\0')) {
+                let what =
+                    "the first word is the program to run, and no word holds a NUL; leave it empty to run nothing";
+                return Err(wrong(key, what.to_owned()));
+            }
+        }
+        if self.log.level.trim().is_empty() {
+            let what = "it is empty; give error, warn, info, debug, trace, or a filter such as info,h2=warn";
+            return Err(wrong("log.level", what.to_owned()));
+        }
+        crate::telemetry::log::filter(&self.log.level).map_err(|what| wrong("log.level", what))?;
         if self.idempotency.retention > self.idempotency.retention_max {
             return Err(wrong("idempotency.retention", "it is longer than retention_max".to_owned()));
         }

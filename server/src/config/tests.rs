@@ -110,9 +110,44 @@ fn a_value_that_makes_no_sense_is_refused_by_its_key() {
     check("[limits]\nsearch_budget = \"ten\"", Err("search_budget"));
     check("[offline]\nserve_unsealed = \"always\"", Err("serve_unsealed"));
     check("[idempotency]\nretention = \"2d\"", Err("idempotency.retention"));
+    check("[idempotency]\nretention = \"0s\"", Err("idempotency.retention"));
+    check("[idempotency]\nretention_max = \"100000y\"", Err("idempotency.retention_max"));
+    check("[guest]\nping_lost = 0", Err("guest.ping_lost"));
+    check("[hooks]\npause = [\"\"]", Err("hooks.pause"));
+    check("[hooks]\nresume = [\"run\", \"a\\u0000b\"]", Err("hooks.resume"));
+    check("[log]\nlevel = \"\"", Err("log.level"));
+    check("[log]\nlevel = \"loud=very\"", Err("log.level"));
     check("roots = [\"/nowhere/at/all\"]", Err("roots"));
     check("roots = [\"/usr\", \"/usr/bin\"]", Err("within each other"));
     check("state_dir = \"/usr/state\"\nroots = [\"/usr\"]", Err("holds the state directory"));
+}
+
+#[test]
+fn a_configuration_without_an_end_is_refused() {
+    let refused = Config::read(Path::new("/dev/zero")).unwrap_err();
+    assert!(matches!(refused, ConfigError::Read { .. }), "{refused:?}");
+}
+
+#[test]
+fn a_guests_token_comes_from_a_file() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("token");
+    let text = |guest: &str| {
+        format!("[[workspace]]\nname = \"a\"\ndisk = {{ path = \"/d\" }}\n{guest}\nguest_token_file = {path:?}\n")
+    };
+    let guest = "guest = { tcp = \"127.0.0.1:1\" }";
+    check(&text(guest), Err("workspace.guest_token_file"));
+    std::fs::write(&path, "s3cret\n").unwrap();
+    let checked = parse(&text(guest)).unwrap().check().unwrap();
+    let Spec::Machine { guest: Some(known), .. } = &checked.workspaces[0].spec else {
+        panic!("a guest was configured")
+    };
+    assert_eq!(known.token, "s3cret");
+    check(&text(""), Err("workspace.guest_token_file"));
+    for bad in ["", "two words", "two\nlines", &"x".repeat(2000)] {
+        std::fs::write(&path, bad).unwrap();
+        check(&text(guest), Err("printable ASCII"));
+    }
 }
 
 #[test]

@@ -1,12 +1,13 @@
 //! `[[workspace]]`: a workspace that is known from the start, as the operator writes it down.
 
-use std::path::PathBuf;
+use std::{io::Read as _, path::PathBuf};
 
 use serde::Deserialize;
 
 use crate::{
     config::ConfigError,
     host::{
+        register::TOKEN_BYTES_MAX,
         spec::{Disk, DiskFormat, DiskLayer, DiskPartition, FileSystem, Guest, GuestAddress, Spec, check_name},
         state::State,
     },
@@ -27,6 +28,8 @@ pub struct WorkspaceConfig {
     pub disk: Option<DiskConfig>,
     /// Where the machine's own agent listens.
     pub guest: Option<GuestAddressConfig>,
+    /// A file with the token that is sent to that agent with every call.
+    pub guest_token_file: Option<PathBuf>,
 }
 
 /// In which state a workspace of the configuration begins.
@@ -128,6 +131,7 @@ impl WorkspaceConfig {
             ConfiguredState::Running => State::Running,
             ConfiguredState::Suspended => State::Suspended,
         };
+        let token = self.token(&wrong)?;
         let spec = match (&self.directory, &self.disk, &self.guest) {
             (Some(directory), None, None) => Spec::Directory { root: directory.clone() },
             (Some(_), _, _) => return Err(wrong("directory", "a directory has neither disk nor guest")),
@@ -140,12 +144,33 @@ impl WorkspaceConfig {
                         GuestAddressConfig::UnixPath(path) => GuestAddress::Unix(path),
                         GuestAddressConfig::Tcp(address) => GuestAddress::Tcp(address),
                     },
-                    token: String::new(),
+                    token: token.clone(),
                 }),
                 disks: disk.iter().map(|disk| disk.check(&wrong)).collect::<Result<_, _>>()?,
             },
         };
         Ok(Configured { name: self.name.clone(), spec, state })
+    }
+}
+
+impl WorkspaceConfig {
+    /// What its guest's token file holds, but for the end of its line; nothing where there is none.
+    fn token(&self, wrong: &impl Fn(&str, &str) -> ConfigError) -> Result<String, ConfigError> {
+        let key = "guest_token_file";
+        let Some(path) = &self.guest_token_file else { return Ok(String::new()) };
+        if self.guest.is_none() {
+            return Err(wrong(key, "there is no guest that it could be sent to; give guest too"));
+        }
+        let mut text = String::new();
+        std::fs::File::open(path)
+            .and_then(|file| file.take(TOKEN_BYTES_MAX as u64 + 3).read_to_string(&mut text))
+            .map_err(|error| wrong(key, &format!("{}: {error}", path.display())))?;
+        let token = text.trim_end_matches(['\r', '\n']);
+        if token.is_empty() || token.len() > TOKEN_BYTES_MAX || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
+            let what = format!("{}: a token is 1 to {TOKEN_BYTES_MAX} printable ASCII characters", path.display());
+            return Err(wrong(key, &what));
+        }
+        Ok(token.to_owned())
     }
 }
 

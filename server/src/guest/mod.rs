@@ -195,6 +195,7 @@ impl GuestServer {
             Spec::Directory { root } => root,
             Spec::Machine { .. } => return Err(GuestError::Unknown),
         };
+        tell_unserved(&root);
         let freezer = Arc::new(Freezer::new(&root, workspace));
         let boot_id = boot_id()?;
 
@@ -252,6 +253,25 @@ impl GuestServer {
             tracing::warn!("the drain is over its bound; what is left is cut off");
         }
         self.serving.abort_all();
+    }
+}
+
+/// Says once which disks of the machine are mounted beneath the root: their files are refused as `mount_point`, and only
+/// frozen with the rest. Those of the kernel and in memory are everywhere, and not worth a line.
+fn tell_unserved(root: &Path) {
+    match mounts::read(root) {
+        Ok(mounts) => {
+            let disks = mounts.iter().skip(1).filter(|mount| mount.is_freezable());
+            let places: Vec<_> = disks.map(|mount| mount.place.display().to_string()).collect();
+            if !places.is_empty() {
+                let places = places.join(", ");
+                tracing::warn!(
+                    places,
+                    "disks that are mounted beneath the root are not served; each needs an agent of its own"
+                );
+            }
+        }
+        Err(error) => tracing::warn!(%error, "the mount table cannot be read, so nothing can be frozen"),
     }
 }
 

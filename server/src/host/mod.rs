@@ -122,8 +122,8 @@ struct Inner {
     watchers: Watchers,
     volumes: Volumes,
     workspaces: RwLock<BTreeMap<String, Arc<Workspace>>>,
-    /// The generation under which a name was released, so that the replay of a release is known. Bounded.
-    released: Mutex<BTreeMap<String, i64>>,
+    /// Names that were released, and names that are coming.
+    names: Mutex<register::Names>,
     /// Inside a machine: the one workspace, under whatever name the host asks for it.
     alone: OnceLock<Arc<Workspace>>,
     start_time: Moment,
@@ -143,7 +143,7 @@ impl Host {
             store,
             watchers: Watchers::default(),
             workspaces: RwLock::default(),
-            released: Mutex::default(),
+            names: Mutex::default(),
             alone: OnceLock::new(),
             start_time: Moment::now(),
         };

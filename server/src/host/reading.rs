@@ -216,7 +216,9 @@ impl Reading {
             }
             From::Disk { disk, seal, rest, lease, unsealed } => {
                 let name = || self.workspace.name().to_owned();
-                match seal::verify(disk, seal, *rest) {
+                let standing = seal::verify(disk, seal, *rest);
+                self.note(lease, standing);
+                match standing {
                     Standing::Holds => {}
                     Standing::Differs(why) => {
                         return Err(HostFault::OfflineUnavailable { workspace: name(), why: why.to_owned() });
@@ -236,6 +238,17 @@ impl Reading {
                 let consistency = if seal.exact { opened.consistency } else { Consistency::Crash };
                 Ok((place, origin(Some(consistency))))
             }
+        }
+    }
+
+    /// What the control plane is told of the disk until it is asked again, or moves on.
+    fn note(&self, lease: &Lease, standing: Standing) {
+        let mut held = self.workspace.held();
+        if lease.taken_at() == self.workspace.epoch().lease(None).taken_at() {
+            held.standing = match standing {
+                Standing::Holds => "",
+                Standing::Differs(why) | Standing::Written(why) => why,
+            };
         }
     }
 

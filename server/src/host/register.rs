@@ -7,9 +7,10 @@ use std::{
     net::SocketAddr,
     os::unix::fs::{FileTypeExt, MetadataExt},
     path::{Path, PathBuf},
-    sync::PoisonError,
+    sync::{MutexGuard, PoisonError},
 };
 
+use dormouse_disk::{DiskLimits, OpenError};
 use dormouse_files::path::TreePath;
 use dormouse_live as live;
 
@@ -17,7 +18,7 @@ use crate::host::{
     Host,
     error::HostFault,
     seal,
-    spec::{Guest, GuestAddress, Spec, check_name},
+    spec::{DiskPartition, Guest, GuestAddress, Spec, check_name},
     state::{Rest, State},
     store::{Moment, Record, SCHEMA, SPEC_BYTES_MAX},
     watch::Change,
@@ -65,6 +66,16 @@ pub enum ConfiguredError {
     },
 }
 
+/// A workspace of the configuration, checked as far as that needs no state: its spec with its paths resolved.
+///
+/// # Errors
+/// `Refused`.
+pub fn check_configured(name: &str, spec: &Spec) -> Result<Spec, ConfiguredError> {
+    let refused = |what: String| ConfiguredError::Refused { name: name.to_owned(), what };
+    check_name(name).map_err(refused)?;
+    resolved(spec).map_err(|(_, what)| refused(what))
+}
+
 impl Host {
     /// Registers a workspace of the configuration. One that is known with the same spec keeps its state and generation;
     /// one whose spec is another now begins anew under the next generation.
@@ -73,11 +84,20 @@ impl Host {
     /// See [`ConfiguredError`].
     pub fn register_configured(&self, name: &str, spec: &Spec, state: State) -> Result<(), ConfiguredError> {
         let refused = |what: String| ConfiguredError::Refused { name: name.to_owned(), what };
-        check_name(name).map_err(refused)?;
-        let spec = resolved(spec).map_err(|(_, what)| refused(what))?;
+        let spec = check_configured(name, spec)?;
         let known = self.find(name).ok().map(|workspace| workspace.held().record.clone());
         let generation = match known {
             Some(record) if record.spec == spec => return Ok(()),
+            // A token is no part of what a workspace is: one that was changed changes nothing else.
+            Some(record) if record.spec.without_token() == spec.without_token() => {
+                let record = Record { spec, ..record };
+                let kept = self.inner.store.save(&record);
+                kept.map_err(|source| ConfiguredError::Record { name: name.to_owned(), source })?;
+                if let Ok(workspace) = self.find(name) {
+                    workspace.held().record = record;
+                }
+                return Ok(());
+            }
             Some(record) => {
                 tracing::warn!(
                     workspace = name,
@@ -87,7 +107,7 @@ impl Host {
             }
             None => 1,
         };
-        self.check_images(name, &spec).map_err(|fault| refused(fault.to_string()))?;
+        self.check_images(name, &spec, &self.names()).map_err(|fault| refused(fault.to_string()))?;
         let directory = self
             .open_directory(&spec)
             .map_err(|source| ConfiguredError::Directory { name: name.to_owned(), source })?;
@@ -109,37 +129,47 @@ impl Host {
         let spec = resolved(spec).map_err(|(field, what)| HostFault::invalid(field, what))?;
         check_length(&spec)?;
         self.check_allowed(&spec)?;
-        let mut released = self.inner.released.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Ok(known) = self.find(name) {
-            let view = known.view();
-            return match view.spec == spec {
-                true => Ok(view),
-                false => Err(HostFault::AlreadyExists { workspace: name.to_owned() }),
-            };
-        }
-        if let Some(&last) = released.get(name)
-            && generation != 0
-            && generation <= last
-        {
-            return Err(HostFault::StaleGeneration { workspace: name.to_owned(), generation: last });
-        }
-        if self.count() >= WORKSPACE_COUNT_MAX {
-            return Err(HostFault::Overloaded { what: "workspaces" });
-        }
-        self.check_images(name, &spec)?;
+        check_partitions(&spec)?;
+        let (generation, place) = {
+            let mut names = self.names();
+            if let Ok(known) = self.find(name) {
+                let view = known.view();
+                return match view.spec == spec {
+                    true => Ok(view),
+                    false => Err(HostFault::AlreadyExists { workspace: name.to_owned() }),
+                };
+            }
+            let last = names.released.get(name).copied();
+            if let Some(last) = last
+                && generation != 0
+                && generation <= last
+            {
+                return Err(HostFault::StaleGeneration { workspace: name.to_owned(), generation: last });
+            }
+            if self.count() + names.coming.len() >= WORKSPACE_COUNT_MAX {
+                return Err(HostFault::Overloaded { what: "workspaces" });
+            }
+            self.check_images(name, &spec, &names)?;
+            let next = last.map_or(1, |last| last.saturating_add(1));
+            (if generation == 0 { next } else { generation }, Coming::take(self, &mut names, name, &spec)?)
+        };
+        // Without the lock: a disk is sealed and a record written, and neither may hold up another workspace.
         let directory = self
             .open_directory(&spec)
             .map_err(|error| HostFault::invalid("spec.directory.root", error_text(&error)))?;
-        let next = released.get(name).map_or(1, |last| last.saturating_add(1));
-        let record = first_record(name, spec, state, if generation == 0 { next } else { generation });
+        let record = first_record(name, spec, state, generation);
         self.inner.store.save(&record).map_err(|source| HostFault::Record { workspace: name.to_owned(), source })?;
         let workspace = Workspace::new(record, directory);
         let view = workspace.view();
         self.insert(workspace);
-        released.remove(name);
-        drop(released);
+        drop(place);
+        self.names().released.remove(name);
         self.inner.watchers.tell(name, &Change::Now(Box::new(view.clone())));
         Ok(view)
+    }
+
+    fn names(&self) -> MutexGuard<'_, Names> {
+        self.inner.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Forgets a workspace; its files are left alone. Blocks.
@@ -153,26 +183,37 @@ impl Host {
                 "the generation is negative; send 0 for the current one plus one",
             ));
         }
-        let mut released = self.inner.released.lock().unwrap_or_else(PoisonError::into_inner);
+        let forgotten = |fault| match self.names().released.get(name) {
+            Some(&last) if generation == 0 || generation == last => Ok(()),
+            Some(&last) if generation < last => {
+                Err(HostFault::StaleGeneration { workspace: name.to_owned(), generation: last })
+            }
+            _ => Err(fault),
+        };
         let workspace = match self.find(name) {
             Ok(workspace) => workspace,
-            Err(fault) => {
-                return match released.get(name) {
-                    Some(&last) if generation == 0 || generation == last => Ok(()),
-                    Some(&last) if generation < last => {
-                        Err(HostFault::StaleGeneration { workspace: name.to_owned(), generation: last })
-                    }
-                    _ => Err(fault),
-                };
-            }
+            Err(fault) => return forgotten(fault),
         };
+        // It may wait for a transition, so no other name waits for it.
         let _turn = workspace.turn();
-        let current = workspace.held().record.generation;
+        let current = {
+            let held = workspace.held();
+            if held.released {
+                drop(held);
+                return forgotten(HostFault::NotFound { workspace: name.to_owned() });
+            }
+            held.record.generation
+        };
         if generation != 0 && generation <= current {
             return Err(HostFault::StaleGeneration { workspace: name.to_owned(), generation: current });
         }
         self.inner.store.remove(name).map_err(|source| HostFault::Record { workspace: name.to_owned(), source })?;
+        let last = if generation == 0 { current.saturating_add(1) } else { generation };
         let directory = {
+            // In one moment: whoever registers the name again finds all of it or nothing.
+            let mut names = self.names();
+            remember(&mut names.released, name, last);
+            self.inner.workspaces.write().unwrap_or_else(PoisonError::into_inner).remove(name);
             let mut held = workspace.held();
             held.released = true;
             held.volume = None;
@@ -182,9 +223,6 @@ impl Host {
         if let Some(directory) = directory {
             directory.forget();
         }
-        self.inner.workspaces.write().unwrap_or_else(PoisonError::into_inner).remove(name);
-        let last = if generation == 0 { current.saturating_add(1) } else { generation };
-        remember(&mut released, name, last);
         let change = Change::Released { name: name.to_owned(), generation: last, time: Moment::now() };
         self.inner.watchers.tell(name, &change);
         tracing::info!(workspace = name, generation = last, "a workspace is released");
@@ -215,9 +253,7 @@ impl Host {
         let under = |path: &Path, roots: &[PathBuf]| roots.iter().any(|root| path.starts_with(root));
         match spec {
             Spec::Directory { root } if under(root, &settings.roots) => Ok(()),
-            Spec::Directory { .. } => {
-                Err(HostFault::invalid("spec.directory.root", "the directory lies under none of the host's roots"))
-            }
+            Spec::Directory { .. } => Err(HostFault::invalid("spec.directory.root", outside("directory", "roots"))),
             Spec::Machine { guest, disks } => {
                 for (index, disk) in disks.iter().enumerate() {
                     for (layer_index, layer) in disk.layers.iter().enumerate() {
@@ -227,7 +263,7 @@ impl Host {
                             let kind = if device { "device_roots" } else { "roots" };
                             return Err(HostFault::invalid(
                                 format!("spec.machine.disks[{index}].layers[{layer_index}].path"),
-                                format!("the path lies under none of the host's {kind}"),
+                                outside("path", kind),
                             ));
                         }
                     }
@@ -238,17 +274,16 @@ impl Host {
                         if under(socket, &settings.socket_roots) {
                             return Ok(());
                         }
-                        Err(HostFault::invalid(
-                            "spec.machine.guest",
-                            "the socket lies under none of the host's socket_roots",
-                        ))
+                        Err(HostFault::invalid("spec.machine.guest", outside("socket", "socket_roots")))
                     }
                     Some(GuestAddress::Tcp(address)) => {
                         let port = address.parse::<SocketAddr>().map(|address| address.port()).unwrap_or_default();
                         match settings.guest_tcp_ports {
                             Some((first, last)) if (first..=last).contains(&port) => Ok(()),
                             _ => {
-                                Err(HostFault::invalid("spec.machine.guest.tcp", "the port is none of guest_tcp_ports"))
+                                let what = "the port is none of the host's guest_tcp_ports; name one of them, or let the \
+                                            host's operator widen that range in its configuration";
+                                Err(HostFault::invalid("spec.machine.guest.tcp", what))
                             }
                         }
                     }
@@ -258,22 +293,86 @@ impl Host {
     }
 
     /// No image that a machine writes may be in two workspaces; images behind it may be shared, as base images are.
-    fn check_images(&self, name: &str, spec: &Spec) -> Result<(), HostFault> {
+    fn check_images(&self, name: &str, spec: &Spec, names: &Names) -> Result<(), HostFault> {
         let identity = |path: &Path| fs::metadata(path).map(|meta| (meta.dev(), meta.ino())).ok();
         let Spec::Machine { disks, .. } = spec else { return Ok(()) };
         let written: Vec<_> =
             disks.iter().filter_map(|disk| disk.layers.first()).filter_map(|layer| identity(&layer.path)).collect();
-        for other in self.all().iter().filter(|other| other.name() != name) {
-            let other_spec = other.held().record.spec.clone();
-            if other_spec.layers().filter_map(|layer| identity(&layer.path)).any(|image| written.contains(&image)) {
+        let known = self.all().into_iter().map(|other| (other.name().to_owned(), other.held().record.spec.clone()));
+        let coming = names.coming.iter().map(|(name, spec)| (name.clone(), spec.clone()));
+        for (other, spec) in known.chain(coming).filter(|(other, _)| other != name) {
+            if spec.layers().filter_map(|layer| identity(&layer.path)).any(|image| written.contains(&image)) {
                 return Err(HostFault::invalid(
                     "spec.machine.disks",
-                    format!("an image of it belongs to workspace {}", other.name()),
+                    format!("an image of it belongs to workspace {other}; release that one, or name another image"),
                 ));
             }
         }
         Ok(())
     }
+}
+
+/// Names beside those of the workspaces that are here.
+#[derive(Debug, Default)]
+pub(super) struct Names {
+    /// The generation under which a name was released, so that the replay of a release is known. Bounded.
+    released: BTreeMap<String, i64>,
+    /// Being registered at this moment.
+    coming: BTreeMap<String, Spec>,
+}
+
+/// A name's place while it is being registered; free again when this is dropped.
+struct Coming<'a> {
+    host: &'a Host,
+    name: String,
+}
+
+impl<'a> Coming<'a> {
+    fn take(host: &'a Host, names: &mut Names, name: &str, spec: &Spec) -> Result<Self, HostFault> {
+        if names.coming.contains_key(name) {
+            return Err(HostFault::Overloaded { what: "registrations of one name at once" });
+        }
+        names.coming.insert(name.to_owned(), spec.clone());
+        Ok(Self { host, name: name.to_owned() })
+    }
+}
+
+impl Drop for Coming<'_> {
+    fn drop(&mut self) {
+        self.host.names().coming.remove(&self.name);
+    }
+}
+
+/// A partition that the disk does not have is a mistake of whoever registers it; that a disk cannot be read otherwise is
+/// for its Seal to say.
+fn check_partitions(spec: &Spec) -> Result<(), HostFault> {
+    let Spec::Machine { disks, .. } = spec else { return Ok(()) };
+    for (index, disk) in disks.iter().enumerate() {
+        let field = match &disk.partition {
+            None => continue,
+            Some(DiskPartition::Number(_)) => "partition_number",
+            Some(DiskPartition::Guid(_)) => "partition_guid",
+        };
+        if let Err(OpenError::Unavailable { what }) = dormouse_disk::probe(&disk.to_reader(), &DiskLimits::default())
+            && matches!(what.as_str(), "partition" | "partition_guid" | "no_partition_table")
+        {
+            let what = match what.as_str() {
+                "no_partition_table" => "the disk has no partition table; leave the partition unset",
+                "partition_guid" => "it is no GUID",
+                _ => "the disk has no such partition, or more than one of that type",
+            };
+            return Err(HostFault::invalid(format!("spec.machine.disks[{index}].{field}"), what));
+        }
+    }
+    Ok(())
+}
+
+/// What is wrong with a place, and what to do.
+fn outside(what: &str, roots: &str) -> String {
+    format!(
+        "the {what} lies under none of the host's {roots}, once its links are followed; name one beneath them, or let the \
+         host's operator add its parent to {roots} in the configuration"
+    )
 }
 
 fn remember(released: &mut BTreeMap<String, i64>, name: &str, generation: i64) {
@@ -508,6 +607,45 @@ mod tests {
         let long = Spec::Machine { guest: None, disks: (0..64).map(disk).collect() };
         check(&host, "m", &long, Err("spec"));
         assert_eq!(fs::read_dir(directory.path().join("agent/workspaces")).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_guests_new_token_changes_nothing_else() {
+        let directory = tempfile::tempdir().unwrap();
+        let host = host(directory.path());
+        let image = directory.path().join("root/image");
+        fs::write(&image, "image").unwrap();
+        let with_token = |token: &str| {
+            let address = GuestAddress::Unix(directory.path().join("sockets/s"));
+            let mut spec = machine(&[image.clone()], Some(address));
+            if let Spec::Machine { guest: Some(guest), .. } = &mut spec {
+                guest.token = token.to_owned();
+            }
+            spec
+        };
+        host.register_configured("m", &with_token("old"), State::Suspended).unwrap();
+        let before = host.find("m").unwrap().view();
+        host.register_configured("m", &with_token("new"), State::Running).unwrap();
+        let after = host.find("m").unwrap().view();
+        assert_eq!((after.generation, after.state), (before.generation, State::Suspended));
+        assert!(matches!(after.spec, Spec::Machine { guest: Some(Guest { token, .. }), .. } if token == "new"));
+    }
+
+    #[test]
+    fn a_name_that_is_coming_holds_its_name_and_its_image_and_nothing_else() {
+        let directory = tempfile::tempdir().unwrap();
+        let host = host(directory.path());
+        for name in ["one", "two"] {
+            fs::write(directory.path().join("root").join(name), "image").unwrap();
+        }
+        let spec = |name: &str| resolved(&machine(&[directory.path().join("root").join(name)], None)).unwrap();
+        let place = Coming::take(&host, &mut host.names(), "a", &spec("one")).unwrap();
+        let busy = "the host is at its limit of registrations of one name at once; nothing was done, try again";
+        check(&host, "a", &spec("one"), Err(busy));
+        check(&host, "b", &spec("one"), Err("spec.machine.disks"));
+        check(&host, "b", &spec("two"), Ok(()));
+        drop(place);
+        check(&host, "a", &spec("one"), Ok(()));
     }
 
     #[test]

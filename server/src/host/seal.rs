@@ -52,7 +52,8 @@ pub struct Stamp {
     pub modify_time: Moment,
     /// Of the inode.
     pub change_time: Moment,
-    /// The kind of the host's file system (`f_type` of statfs(2)), in hex: it survives a reboot, as a device number does not.
+    /// The kind of the host's file system and its own number (`f_type` and `f_fsid` of statfs(2)), in hex. The number is left
+    /// out where it is that of a device, which does not survive a reboot.
     pub file_system_id: String,
 }
 
@@ -76,13 +77,17 @@ impl Stamp {
         let meta = std::fs::metadata(path)?;
         let moment =
             |seconds, nanoseconds: i64| Moment { seconds, nanoseconds: u32::try_from(nanoseconds).unwrap_or_default() };
-        let file_system = nix::sys::statfs::statfs(path)?;
+        let kind = nix::sys::statfs::statfs(path)?.filesystem_type().0;
+        let number = nix::sys::statvfs::statvfs(path)?.filesystem_id();
         Ok(Self {
             inode: meta.ino(),
             size_bytes: meta.len(),
             modify_time: moment(meta.mtime(), meta.mtime_nsec()),
             change_time: moment(meta.ctime(), meta.ctime_nsec()),
-            file_system_id: format!("{:x}", file_system.filesystem_type().0),
+            file_system_id: match number == 0 || number == device_number(meta.dev()) {
+                true => format!("{kind:x}"),
+                false => format!("{kind:x}-{number:x}"),
+            },
         })
     }
 
@@ -95,6 +100,12 @@ impl Stamp {
             (false, _) => Difference::Content,
         }
     }
+}
+
+/// As the kernel writes a device's number into `f_fsid` (`huge_encode_dev` of its `include/linux/kdev_t.h`), which XFS does.
+fn device_number(device: u64) -> u64 {
+    let (major, minor) = (nix::sys::stat::major(device), nix::sys::stat::minor(device));
+    (minor & 0xff) | (major << 8) | ((minor & !0xff) << 12)
 }
 
 /// What Seal found.
@@ -230,6 +241,10 @@ pub fn verify(disk: &Disk, seal: &Seal, rest: Rest) -> Standing {
             Ok(Difference::None) => {}
             Ok(Difference::InodeOnly) if worst == Difference::None => worst = Difference::InodeOnly,
             Ok(Difference::InodeOnly) => {}
+            // No machine makes its disk shorter.
+            Ok(Difference::Content) if std::fs::metadata(&layer.path).is_ok_and(|now| now.len() < stamp.size_bytes) => {
+                return Standing::Differs("a layer of the disk has become shorter");
+            }
             Ok(Difference::Content) => worst = Difference::Content,
             Err(_) => return Standing::Differs("a layer of the disk is gone"),
         }
@@ -371,6 +386,25 @@ mod tests {
         assert!(found.seal.is_none());
         assert_eq!(found.what, "disk_missing");
         assert!(!written);
+    }
+
+    #[test]
+    fn a_file_system_is_known_by_its_own_number_and_never_by_a_devices() {
+        assert_eq!(device_number(nix::sys::stat::makedev(8, 1)), 0x801);
+        assert_eq!(device_number(nix::sys::stat::makedev(259, 0x1234)), 0x121_0334);
+        let place = tempfile::tempdir().unwrap();
+        fs_id(place.path());
+        fs_id(Path::new("/proc"));
+    }
+
+    #[track_caller]
+    fn fs_id(path: &Path) {
+        let id = Stamp::of(path).unwrap().file_system_id;
+        let (kind, number) = id.split_once('-').unwrap_or((&id, "1"));
+        assert!(
+            i64::from_str_radix(kind, 16).is_ok() && u64::from_str_radix(number, 16).is_ok_and(|it| it != 0),
+            "{id}"
+        );
     }
 
     #[test]

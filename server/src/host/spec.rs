@@ -172,6 +172,15 @@ impl Disk {
 }
 
 impl Spec {
+    /// The same, but for the token of its guest.
+    pub fn without_token(&self) -> Self {
+        let mut spec = self.clone();
+        if let Self::Machine { guest: Some(guest), .. } = &mut spec {
+            guest.token = String::new();
+        }
+        spec
+    }
+
     /// The disk that holds the workspace's root; nothing for a directory, or where no disk does.
     pub fn root_disk(&self) -> Option<&Disk> {
         match self {

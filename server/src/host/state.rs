@@ -156,6 +156,11 @@ pub enum Decision {
     Answer,
 }
 
+/// The refusal of a generation below zero.
+pub fn negative_generation() -> HostFault {
+    HostFault::invalid("generation", "the generation is negative; send 0 for the current one plus one")
+}
+
 /// Judges a transition by its generation and the state, as the comment of HostService says.
 ///
 /// # Errors
@@ -172,7 +177,7 @@ pub fn decide(
     let wrong_state = |wanted| HostFault::WrongState { workspace: workspace.to_owned(), state, wanted };
     let stale = || HostFault::StaleGeneration { workspace: workspace.to_owned(), generation: current };
     match generation {
-        ..0 => Err(HostFault::invalid("generation", "the generation is negative; send 0 for the current one plus one")),
+        ..0 => Err(negative_generation()),
         0 if state == transition.target() => Ok(Decision::Answer),
         0 => {
             transition.check(state).map_err(wrong_state)?;

@@ -65,10 +65,14 @@ impl Host {
     /// Does a transition, or answers its replay. Blocks.
     ///
     /// # Errors
-    /// `NotFound`, `StaleGeneration`, `WrongState`, `NotQuiesced`, `QuiesceTimeout`, `DirectoryGone` where a directory
+    /// `Invalid`, `NotFound`, `StaleGeneration`, `WrongState`, `NotQuiesced`, `QuiesceTimeout`, `DirectoryGone` where a directory
     /// cannot be opened again, `FeatureUnavailable` where a guest
     /// would be needed, `Record` where the record cannot be kept.
     pub fn transition(&self, name: &str, asked: &Asked) -> Result<View, HostFault> {
+        // What makes no sense of any workspace is told before this one is looked for.
+        if asked.generation < 0 {
+            return Err(state::negative_generation());
+        }
         let workspace = self.find(name)?;
         let _turn = workspace.turn();
         let record = self.current(&workspace)?;
@@ -85,8 +89,11 @@ impl Host {
             Decision::Answer => return Ok(workspace.view()),
             Decision::Begin(generation) | Decision::CarryOn(generation) => generation,
         };
-        tracing::info!(workspace = name, generation, transition = ?asked.transition, "a transition begins");
         let step = Step { host: self, workspace: &workspace, asked, generation };
+        if matches!(asked.transition, Transition::Open | Transition::Resume) {
+            step.check_answerable(&record)?;
+        }
+        tracing::info!(workspace = name, generation, transition = ?asked.transition, "a transition begins");
         match asked.transition {
             Transition::Quiesce => step.quiesce(Done::Yes)?,
             Transition::Seal(rest) => step.seal(rest)?,
@@ -165,6 +172,7 @@ impl Host {
             }
             held.record = record;
             held.volume = None;
+            held.standing = "";
             // Under the same lock as the state, so that no lease is taken of the old state in the new epoch.
             workspace.epoch().advance();
         }
@@ -340,6 +348,21 @@ impl Step<'_> {
         let opened = host.volumes.open(self.workspace, disk, Unsealed::Never, &lease, &host.settings.disk);
         if let Err(error) = opened {
             tracing::debug!(workspace = self.workspace.name(), %error, "the sealed disk could not be opened at once");
+        }
+    }
+
+    /// A machine without an agent could be said to run, and would answer nothing until it sleeps again.
+    fn check_answerable(&self, record: &Record) -> Result<(), HostFault> {
+        match (&record.spec, &self.asked.guest) {
+            (Spec::Machine { guest: None, .. }, None) => Err(HostFault::invalid(
+                "spec.machine.guest",
+                format!(
+                    "workspace {} has no address of an agent inside its machine, so nothing could answer for it once it \
+                     runs; give an Open the guest's address, or release the workspace and register it with one",
+                    self.workspace.name()
+                ),
+            )),
+            _ => Ok(()),
         }
     }
 

@@ -45,6 +45,8 @@ pub struct Held {
     pub corrupt: Option<i64>,
     /// The way to the running machine's own agent, opened by the first call.
     pub link: Option<Arc<Link>>,
+    /// Why the disk, whose seal the record holds, could not answer when it was last asked.
+    pub standing: &'static str,
     /// Of the last call that the running workspace answered, or the last change.
     pub activity_time: Moment,
     /// Changes under way.
@@ -103,6 +105,7 @@ impl Workspace {
                 volume: None,
                 corrupt: None,
                 link: None,
+                standing: "",
                 activity_time: Moment::default(),
                 changes: 0,
                 released: false,
@@ -136,7 +139,10 @@ impl Workspace {
     /// As callers see it now.
     pub fn view(&self) -> View {
         let held = self.held();
-        let Record { name, spec, state, generation, seal, note, transition_time, .. } = held.record.clone();
+        let Record { name, spec, state, generation, seal, mut note, transition_time, .. } = held.record.clone();
+        if note.is_empty() {
+            held.standing.clone_into(&mut note);
+        }
         View { name, spec, state, generation, seal, note, transition_time, activity_time: held.activity_time }
     }
 

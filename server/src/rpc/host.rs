@@ -29,8 +29,8 @@ use crate::{
 const TIMEOUT_MAX: Duration = Duration::from_secs(60);
 /// Longest time that an Open looks for the guest, whatever its caller's deadline.
 const OPEN_TIMEOUT_MAX: Duration = Duration::from_secs(300);
-/// Left of the caller's deadline for the answer of an Open.
-const OPEN_ANSWER_TIME: Duration = Duration::from_millis(200);
+/// Left of the caller's deadline for the answer of an Open: a quarter of it, within these bounds.
+const OPEN_ANSWER_TIME: std::ops::RangeInclusive<Duration> = Duration::from_millis(200)..=Duration::from_secs(3);
 /// Workspaces on one page.
 const PAGE_SIZE_DEFAULT: usize = 1_000;
 /// Messages that wait for a watcher.
@@ -124,10 +124,11 @@ fn rest(parked: bool) -> Rest {
 fn open_timeout<T>(request: &Request<T>) -> Duration {
     let deadline = request.extensions().get::<Call>().and_then(|call| call.deadline);
     match deadline {
-        Some(deadline) => deadline
-            .saturating_duration_since(std::time::Instant::now())
-            .saturating_sub(OPEN_ANSWER_TIME)
-            .min(OPEN_TIMEOUT_MAX),
+        Some(deadline) => {
+            let left = deadline.saturating_duration_since(std::time::Instant::now());
+            let answer = (left / 4).clamp(*OPEN_ANSWER_TIME.start(), *OPEN_ANSWER_TIME.end());
+            left.saturating_sub(answer).min(OPEN_TIMEOUT_MAX)
+        }
         None => OPEN_TIMEOUT,
     }
 }

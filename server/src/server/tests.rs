@@ -36,6 +36,7 @@ fn config(directory: &Path) -> Config {
         directory: Some(root),
         disk: None,
         guest: None,
+        guest_token_file: None,
     };
     Config {
         listen: vec![
@@ -526,9 +527,9 @@ async fn a_sleeping_disk_is_read_and_a_touched_one_is_not() {
     check(client.stat(asleep("/src/main.py")).await, Code::FailedPrecondition, "WORKSPACE_QUARANTINED");
     let quarantined = control.get_workspace(request).await.unwrap().into_inner().workspace.unwrap();
     assert_eq!(quarantined.state(), host::WorkspaceState::Quarantined);
-    let resume = host::ResumeWorkspaceRequest { name: "demo/asleep".to_owned(), generation: 0 };
-    control.resume_workspace(resume).await.unwrap();
-    check(client.stat(asleep("/")).await, Code::Unavailable, "GUEST_UNREACHABLE");
+    let unseal = host::UnsealWorkspaceRequest { name: "demo/asleep".to_owned(), generation: 0 };
+    control.unseal_workspace(unseal).await.unwrap();
+    check(client.stat(asleep("/")).await, Code::Unavailable, "OFFLINE_CHANGED");
     demo.end().await;
 }
 
@@ -621,6 +622,7 @@ fn asleep(path: &Path) -> WorkspaceConfig {
         state: ConfiguredState::Suspended,
         directory: None,
         guest: None,
+        guest_token_file: None,
         disk: Some(DiskConfig {
             path: path.to_owned(),
             format: crate::host::spec::DiskFormat::Raw,
@@ -663,8 +665,12 @@ async fn an_unclean_disk_answers_only_where_the_host_allows_it() {
     let request = host::GetWorkspaceRequest { name: "w".to_owned() };
     let asleep = world.host.get_workspace(request).await.unwrap().into_inner().workspace.unwrap();
     assert!(!asleep.seal.unwrap().exact && asleep.note.contains("needs_recovery"), "{}", asleep.note);
-    let resume = |generation| host::ResumeWorkspaceRequest { name: "w".to_owned(), generation };
-    world.host.resume_workspace(resume(0)).await.unwrap();
+    // It has no agent that could answer once it runs, and nothing is begun; its machine may be started all the same.
+    let resume = host::ResumeWorkspaceRequest { name: "w".to_owned(), generation: 0 };
+    let refused = check(world.host.resume_workspace(resume).await, Code::InvalidArgument, "INVALID_REQUEST");
+    assert_eq!(value(&refused, "field"), "spec.machine.guest");
+    let unseal = host::UnsealWorkspaceRequest { name: "w".to_owned(), generation: 0 };
+    world.host.unseal_workspace(unseal).await.unwrap();
     let seal = host::SealWorkspaceRequest { name: "w".to_owned(), require_exact: true, ..Default::default() };
     let refused = check(world.host.seal_workspace(seal).await, Code::FailedPrecondition, "NOT_QUIESCED");
     assert_eq!(value(&refused, "what"), "needs_recovery");

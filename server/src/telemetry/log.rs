@@ -6,12 +6,20 @@ use tracing_subscriber::EnvFilter;
 
 use crate::config::{LogConfig, LogFormat};
 
+/// What a level lets through.
+///
+/// # Errors
+/// It is no filter that tracing-subscriber knows.
+pub fn filter(level: &str) -> Result<EnvFilter, String> {
+    EnvFilter::try_new(level).map_err(|error| error.to_string())
+}
+
 /// Starts the log of this process; a second start leaves the first one as it is.
 ///
 /// # Errors
 /// The level is no filter that tracing-subscriber knows.
 pub fn start(config: &LogConfig) -> Result<(), String> {
-    let filter = EnvFilter::try_new(&config.level).map_err(|error| format!("log.level: {error}"))?;
+    let filter = filter(&config.level).map_err(|error| format!("log.level: {error}"))?;
     let text = match config.format {
         LogFormat::Text => true,
         LogFormat::Json => false,

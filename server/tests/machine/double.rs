@@ -1,6 +1,6 @@
 //! Agents inside a machine that are not ours: an older one, and one that lies.
 
-use std::path::Path;
+use std::{path::Path, time::Duration};
 
 use dormouse_proto::files::v1::{
     self,
@@ -11,11 +11,16 @@ use tokio_stream::wrappers::UnixListenerStream;
 use tonic::{Request, Response, Status, Streaming};
 use tonic_types::{ErrorDetails, StatusExt};
 
+/// How long [`Double::Slow`] takes.
+pub const SLOW_TIME: Duration = Duration::from_secs(20);
+
 /// What it does instead of its work.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Double {
     /// Serves Stat and Read, and knows neither GetCapabilities nor a field that came later.
     Old,
+    /// Takes long over a Patch, and says nothing meanwhile but PING.
+    Slow,
     /// Sends a piece of 1 MiB and one byte.
     LongPiece,
     /// Sends pieces that do not follow each other.
@@ -139,7 +144,13 @@ impl FilesService for Double {
     }
 
     async fn patch(&self, _: Request<v1::PatchRequest>) -> Result<Response<v1::PatchResponse>, Status> {
-        unknown()
+        match self {
+            Self::Slow => {
+                tokio::time::sleep(SLOW_TIME).await;
+                Ok(Response::new(v1::PatchResponse { revision: "0".repeat(64), ..Default::default() }))
+            }
+            _ => unknown(),
+        }
     }
 
     async fn write(&self, _: Request<Streaming<v1::WriteRequest>>) -> Result<Response<v1::WriteResponse>, Status> {

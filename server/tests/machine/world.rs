@@ -137,8 +137,22 @@ impl Agent {
         (Self(child), line)
     }
 
+    /// Sends a signal; when SIGSTOP was sent, this returns when every thread has stopped.
     pub fn signal(&self, signal: Signal) {
         kill(Pid::from_raw(i32::try_from(self.0.id()).unwrap()), signal).unwrap();
+        while signal == Signal::SIGSTOP && !self.is_stopped() {
+            std::thread::yield_now();
+        }
+    }
+
+    /// By the state of each thread, the first word after its name in parentheses (proc_pid_stat(5)).
+    fn is_stopped(&self) -> bool {
+        let threads = fs::read_dir(format!("/proc/{}/task", self.0.id())).unwrap();
+        threads.map(|thread| thread.unwrap().path().join("stat")).all(|stat| {
+            // One that has ended meanwhile runs no more.
+            let stat = fs::read_to_string(stat).unwrap_or_default();
+            stat.rsplit_once(')').is_none_or(|(_, rest)| rest.trim_start().starts_with('T'))
+        })
     }
 }
 

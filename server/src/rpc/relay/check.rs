@@ -4,6 +4,7 @@
 
 use dormouse_files::{Fault, path::TreePath, revision::Revision};
 use dormouse_proto::files::v1;
+use prost::Message;
 
 /// Longest piece of a Read, in bytes.
 pub const PIECE_BYTES_MAX: usize = 1 << 20;
@@ -17,6 +18,11 @@ const CONTEXT_COUNT_MAX: usize = 5;
 const ETAG_BYTES_MAX: usize = 256;
 /// Longest target of a link (`PATH_MAX`), as it is shown, in bytes.
 const TARGET_BYTES_MAX: usize = 3 * 4_096;
+
+/// What an entry of a List has in the mean at most, in bytes.
+const ENTRY_BYTES_MAX: usize = 2 << 10;
+/// What an answer may have whatever was asked for, in bytes.
+const ANSWER_BYTES_LEAST: usize = 1 << 20;
 
 /// The answer breaks the contract.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -132,6 +138,34 @@ impl Order {
     }
 }
 
+/// All bytes of an answer that streams. Each message and their number are bounded already; what a machine may send in all
+/// is bounded here.
+#[derive(Debug)]
+pub struct Total {
+    left: usize,
+}
+
+impl Total {
+    /// Of a List of at most so many entries: far more for each than names and links are in any tree.
+    pub fn of_list(entry_count_max: usize) -> Self {
+        Self { left: entry_count_max.saturating_mul(ENTRY_BYTES_MAX).saturating_add(ANSWER_BYTES_LEAST) }
+    }
+
+    /// Of a Search, whose results are capped by the contract.
+    pub fn of_search(result_bytes_max: u64) -> Self {
+        Self { left: usize::try_from(result_bytes_max).unwrap_or(usize::MAX).saturating_mul(2) + ANSWER_BYTES_LEAST }
+    }
+
+    /// The next message.
+    ///
+    /// # Errors
+    /// Where the answer is longer than it may be.
+    pub fn next(&mut self, message: &impl Message) -> Result<(), Lie> {
+        self.left = self.left.checked_sub(message.encoded_len()).ok_or(Lie("the answer is too long"))?;
+        Ok(())
+    }
+}
+
 /// The pieces of a Read.
 #[derive(Debug, Default)]
 pub struct Pieces {
@@ -235,6 +269,19 @@ mod tests {
         let mut bare = info(|info| info.revision = Some("abc".to_owned()));
         file(&mut bare, Place::At(&at), false).unwrap();
         assert_eq!(bare.revision, None);
+    }
+
+    #[test]
+    fn an_answer_is_bounded_as_a_whole() {
+        let message = v1::ListResponse {
+            entries: vec![v1::FileInfo { path: "x".repeat(4_000), ..Default::default() }; 16],
+            ..Default::default()
+        };
+        let told = |mut total: Total| (0..100_000).take_while(|_| total.next(&message).is_ok()).count();
+        let (few, many) = (told(Total::of_list(1)), told(Total::of_list(10_000)));
+        assert!((15..=17).contains(&few) && (300..400).contains(&many), "{few} {many}");
+        assert!((100..200).contains(&told(Total::of_search(4 << 20))));
+        assert_eq!(told(Total::of_list(usize::MAX)), 100_000);
     }
 
     #[test]

@@ -9,7 +9,7 @@ pub mod write;
 
 use std::time::Instant;
 
-use dormouse_files::{Fault, path::TreePath};
+use dormouse_files::{Fault, limits::Limits, path::TreePath};
 use dormouse_proto::files::v1::{self, files_service_client::FilesServiceClient};
 use tonic::{Request, Response, Status, transport::Channel};
 
@@ -18,7 +18,7 @@ use crate::{
     rpc::{
         files::{Caller, Room, encode},
         relay::{
-            check::{Lie, Order, Pieces, Place},
+            check::{Lie, Order, Pieces, Place, Total},
             judge::judge,
             stream::{Answers, RelayStream, Told},
         },
@@ -213,8 +213,10 @@ impl Relay {
         let answer = self.client().list(self.request(message)).await;
         let inner = self.answer(answer, OLDEST)?;
         let (mut order, mut count, origin) = (Order::default(), 0_usize, self.origin());
+        let mut total = Total::of_list(entry_count_max);
         let check = move |message: Option<&mut v1::ListResponse>| {
             let Some(message) = message else { return order.close() };
+            total.next(message)?;
             let first = order.next(message.end.is_some())?;
             message.origin = first.then_some(origin);
             count = count.saturating_add(message.entries.len());
@@ -240,8 +242,10 @@ impl Relay {
         let feature = Feature::FileSearch.name();
         let inner = self.answer(answer, feature)?;
         let (mut order, mut count, origin) = (Order::default(), 0_usize, self.origin());
+        let mut total = Total::of_search(Limits::default().search_result_bytes_max);
         let check = move |message: Option<&mut v1::SearchResponse>| {
             let Some(message) = message else { return order.close() };
+            total.next(message)?;
             let first = order.next(message.end.is_some())?;
             message.origin = first.then_some(origin);
             count = count.saturating_add(message.matches.len());
