@@ -108,7 +108,7 @@ impl Failure {
             Self::Call(error) => {
                 let reason = (!error.reason_name().is_empty()).then(|| error.reason_name().to_ascii_lowercase());
                 json!({ "error": {
-                    "code": code_name(error),
+                    "code": error.code_name(),
                     "reason": reason,
                     "message": error.to_string(),
                     "retryable": error.retryable(),
@@ -151,27 +151,6 @@ fn exit_of(kind: &Kind) -> Exit {
         Kind::WorkspaceNotRunning { .. } | Kind::DependencyUnavailable | Kind::DeadlineExceeded => Exit::Unavailable,
         Kind::HostFeatureUnavailable { .. } => Exit::FeatureMissing,
         _ => Exit::Other,
-    }
-}
-
-/// The API's name of an error: the host's own, or the one that fits where no host spoke.
-fn code_name(error: &Error) -> &str {
-    if let Some(code) = error.metadata().get("code") {
-        return code;
-    }
-    match error.kind() {
-        Kind::NotFound => "not_found",
-        Kind::InvalidRequest { .. } => "invalid_argument",
-        Kind::LimitExceeded { .. } => "payload_too_large",
-        Kind::PolicyDenied => "permission_denied",
-        Kind::Unauthenticated => "unauthenticated",
-        Kind::WorkspaceNotRunning { .. } => "workspace_not_running",
-        Kind::DependencyUnavailable => "dependency_unavailable",
-        Kind::DeadlineExceeded => "timeout",
-        Kind::StorageFull => "insufficient_storage",
-        Kind::Source => "local",
-        Kind::Internal | Kind::BrokenAnswer => "internal",
-        _ => "conflict",
     }
 }
 
