@@ -14,6 +14,7 @@ mod python;
 mod race;
 mod read;
 mod refusals;
+mod scenarios;
 mod search;
 mod service;
 mod start;

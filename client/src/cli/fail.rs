@@ -121,8 +121,14 @@ impl Failure {
                 } })
             }
             _ => {
-                let code = if exit_code == Exit::Usage as u8 { "invalid_argument" } else { "local" };
-                json!({ "error": { "code": code, "message": self.fact(), "retryable": false, "exit_code": exit_code } })
+                let usage = exit_code == Exit::Usage as u8;
+                json!({ "error": {
+                    "code": if usage { "invalid_argument" } else { "local" },
+                    "reason": usage.then_some("invalid_request"),
+                    "message": self.fact(),
+                    "retryable": false,
+                    "exit_code": exit_code,
+                } })
             }
         }
     }
