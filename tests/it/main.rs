@@ -6,6 +6,7 @@ mod conformance;
 mod crash;
 mod durable;
 mod features;
+mod golden;
 mod grpcurl;
 mod host;
 mod list;

@@ -208,6 +208,16 @@ fn step_of_reason(error: &Error) -> Option<String> {
         (R::FileAlreadyExists, Method::MOVE) => "repeat with --replace to replace a file".into(),
         (R::FileNotFound, Method::MAKE_DIRECTORY) => "repeat with -p to make the directories on the way".into(),
         (R::FileNotFound, Method::WRITE) => "repeat with --create-parents to make the directories on the way".into(),
+        (R::FileNotFound, _) => "check the path; dormouse files list shows what is there".into(),
+        (R::NotARegularFile, _) => "name a regular file; dormouse files stat shows what is there".into(),
+        (R::NotADirectory, _) => "name a directory; dormouse files stat shows what is there".into(),
+        (R::PathOutsideWorkspace, _) => "give an absolute path without .. in it".into(),
+        (R::FileNotUtf8, _) => "replace the whole content with --content-file".into(),
+        (R::RequestTooLarge, _) => "dormouse files write sends content of any size".into(),
+        (R::DiskFull, _) => "make room on the workspace's disk, then repeat".into(),
+        (R::OutcomeUnknown, _) => "read the file to learn what it holds".into(),
+        (R::WorkspaceAlreadyExists, _) => "dormouse workspaces release forgets the old one".into(),
+        (R::WorkspaceQuarantined, _) => "an operator must look at the host: dormouse workspaces get shows why".into(),
         _ => return None,
     };
     Some(step)
