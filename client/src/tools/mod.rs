@@ -4,7 +4,7 @@
 //! arguments (JSON) ── arguments.rs ──► typed ── search | edit | read | list | stat ──► Output { text, is_error }
 //! ```
 //!
-//! What a model is told about them (names, descriptions, schemas, effects, examples) is the [`registry`]. A tool never fails
+//! What a model is told about them (names, descriptions, schemas, effects, examples) is in [`tools()`]. A tool never fails
 //! for what a model did wrong or a host refused: it answers with a text that names the code, the fact and the next call. Each
 //! answer has a bound in bytes; what did not fit is counted, never cut in its middle.
 //!
