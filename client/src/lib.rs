@@ -21,6 +21,8 @@
 //! # let _ = revision; Ok(()) }
 //! ```
 //!
+//! [`tools`] are the same verbs in the shape in which agents call them.
+//!
 //! This package never touches a workspace's files itself, and keeps nothing between calls but the connection.
 
 mod call;
@@ -30,6 +32,7 @@ mod files;
 mod host;
 mod method;
 pub mod retry;
+pub mod tools;
 mod wake;
 
 pub use call::{Options, REQUEST_BYTES_MAX, Token};

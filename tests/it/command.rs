@@ -211,6 +211,29 @@ fn a_sleeping_workspace_is_read_and_said_so() {
 }
 
 #[test]
+fn a_patch_of_a_suspended_workspace_wakes_it_exactly_once_and_a_read_never() {
+    let desk = Desk::new();
+    let state = || {
+        let workspace = json(&desk.ok("dormouse workspaces get customer-42/main --json"));
+        (workspace["state"].as_str().expect("a state").to_owned(), workspace["generation"].as_i64().expect("a number"))
+    };
+    desk.ok("dormouse workspaces suspend customer-42/main");
+    let (_, asleep) = state();
+    let b = "customer-42/main /home/user/project/b.md --wake host";
+    let done = desk.shell(&format!("dormouse files read {b}"));
+    assert_eq!((done.code, &*done.stdout), (Some(0), "TODO\n"), "{done:?}");
+    assert!(done.stderr.contains("served from disk"), "{done:?}");
+    assert_eq!(state(), ("suspended".to_owned(), asleep), "a read wakes nothing");
+    let printed = desk.ok(&format!("dormouse files patch {b} --old TODO --new DONE"));
+    assert_eq!(desk.content("b.md"), "DONE\n");
+    assert_eq!(printed.trim(), revision_of(b"DONE\n"));
+    assert_eq!(state(), ("running".to_owned(), asleep + 1), "one resume, and nothing more");
+    // Of a workspace that runs nothing is woken.
+    desk.ok(&format!("dormouse files patch {b} --old DONE --new TODO"));
+    assert_eq!(state().1, asleep + 1);
+}
+
+#[test]
 fn every_kind_of_failure_has_its_code() {
     let desk = Desk::new();
     desk.fails("dormouse files stat customer-42/main /missing", 3);

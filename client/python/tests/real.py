@@ -59,6 +59,7 @@ class RealAgent:
             pytest.fail(f"dormoused is not ready: {self._text()}")
         listen: list[str] = json.loads(line)["listen"]
         self.endpoint = next(address for address in listen if address.startswith("tcp:"))
+        self.host_socket = f"{place}/h"
         self._host = _sync.Connection(f"unix:{place}/h")
 
     def _text(self) -> str:
@@ -102,6 +103,24 @@ class RealAgent:
         text = self._text()
         self._log.close()
         assert status == 0, text
+
+
+class Double:
+    """The program that stands before an agent and misbehaves by a scenario's script; it lies beside the agent's own."""
+
+    def __init__(self, plan: dict[str, Any], agent: RealAgent) -> None:
+        whole = {**plan, "upstream": agent.endpoint.removeprefix("tcp:"), "host": agent.host_socket, "workspace": NAME}
+        program = Path(binary()).with_name("dormouse_double")
+        self._process = subprocess.Popen([program, json.dumps(whole)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        assert self._process.stdout is not None
+        self.endpoint = "tcp:" + json.loads(self._process.stdout.readline())["listen"]
+
+    def end(self) -> dict[str, Any]:
+        """What it was asked."""
+        said, _ = self._process.communicate(timeout=PATIENCE)
+        assert self._process.returncode == 0
+        answer: dict[str, Any] = json.loads(said)
+        return answer
 
 
 def as_bytes(value: Any) -> bytes:

@@ -17,7 +17,7 @@ import pytest
 import dormouse
 import dormouse.aio
 from conftest import QUICK, Awaited
-from real import NAME, RealAgent, as_bytes
+from real import NAME, Double, RealAgent, as_bytes
 
 SCENARIOS: list[dict[str, Any]] = json.loads(
     (Path(__file__).resolve().parents[3] / "tests" / "scenarios.json").read_text("utf-8")
@@ -29,8 +29,8 @@ def flavour(request: pytest.FixtureRequest) -> Iterator[Any]:
     """How a workspace is made, and its files and tools called."""
     if request.param == "blocking":
 
-        def blocking(endpoint: str) -> tuple[Any, Any]:
-            workspace = dormouse.Workspace(NAME, endpoint, retry=QUICK, timeout=30.0)
+        def blocking(endpoint: str, waker: Any) -> tuple[Any, Any]:
+            workspace = dormouse.Workspace(NAME, endpoint, retry=QUICK, timeout=60.0, waker=waker)
             closing.append(workspace.close)
             return workspace.files, {tool.name: tool.call for tool in dormouse.workspace_tools(workspace)}
 
@@ -42,8 +42,8 @@ def flavour(request: pytest.FixtureRequest) -> Iterator[Any]:
     loop = asyncio.new_event_loop()
     open_ones: list[dormouse.aio.Workspace] = []
 
-    def awaited(endpoint: str) -> tuple[Any, Any]:
-        workspace = dormouse.aio.Workspace(NAME, endpoint, retry=QUICK, timeout=30.0)
+    def awaited(endpoint: str, waker: Any) -> tuple[Any, Any]:
+        workspace = dormouse.aio.Workspace(NAME, endpoint, retry=QUICK, timeout=60.0, waker=waker)
         open_ones.append(workspace)
         tools = {tool.name: Awaited(tool, loop).call for tool in dormouse.aio.workspace_tools(workspace)}
         return Awaited(workspace.files, loop), tools
@@ -177,10 +177,23 @@ def test_scenario(scenario: dict[str, Any], flavour: Any) -> None:
         try:
             for path, value in scenario["files"].items():
                 agent.put(path, value)
-            files, tools = flavour(agent.endpoint)
+            wakes: list[str] = []
+
+            def wake(name: str) -> None:
+                wakes.append(name)
+                agent.host("resume")
+
+            double = Double(scenario["double"], agent) if "double" in scenario else None
+            files, tools = flavour(double.endpoint if double else agent.endpoint, wake if scenario.get("waker") else None)
             player = Player(agent, files, tools)
             for step in scenario["steps"]:
                 player.play(step)
+            if "wakes" in scenario:
+                assert wakes == [NAME] * scenario["wakes"]
+            if double:
+                said = double.end()
+                assert said["left"] == 0, said
+                match(scenario["asked"], said["asked"], "asked")
         finally:
             agent.stop()
 

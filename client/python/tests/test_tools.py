@@ -172,7 +172,7 @@ def test_a_match_larger_than_the_limit_is_counted_not_cut() -> None:
 )
 def test_what_is_wrong_is_named(workspace: dormouse.Workspace, arguments: Any, fact: str) -> None:
     output = tools(workspace)["search_files"].call(arguments)
-    assert output.is_error and output.text.startswith(f"invalid_argument (invalid_request): {fact}"), output.text
+    assert output.is_error and output.text.startswith(f"invalid_argument: {fact}"), output.text
 
 
 def test_what_is_meant_clearly_is_taken(agent: FakeAgent, workspace: dormouse.Workspace) -> None:
@@ -200,7 +200,7 @@ def test_the_asyncio_tools_are_the_same(agent: FakeAgent) -> None:
     async def run() -> None:
         async with dormouse.aio.Workspace("w", agent.endpoint, retry=QUICK) as workspace:
             search, edit = dormouse.aio.workspace_tools(workspace)
-            assert (await search.call({"path": "/"})).text.startswith("invalid_argument (invalid_request): `pattern`: missing")
+            assert (await search.call({"path": "/"})).text.startswith("invalid_argument: `pattern`: missing")
             output = await edit.call({"path": "/f", "content": "z"})
             assert json.loads(output.text)["revision"] == "b" * 64
 

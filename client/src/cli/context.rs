@@ -3,12 +3,12 @@
 use std::{io::Write, sync::Arc};
 
 use dormouse_client::{
-    FilesClient, HostClient, HostWaker, Options,
+    FilesClient, HostClient, HostWaker, Options, Waker,
     proto::files::v1::{Consistency, Origin, ServedFrom},
 };
 
 use super::{
-    Global, When,
+    Global, Wake, When,
     out::{Format, Out},
     progress::Progress,
     settings::Settings,
@@ -19,6 +19,8 @@ use super::{
 pub struct Context {
     pub files: FilesClient,
     pub host: HostClient,
+    /// The way to wake a workspace that `files` has too.
+    pub waker: Option<Arc<dyn Waker>>,
     pub out: Out,
     pub format: Format,
     pub colour: bool,
@@ -35,10 +37,13 @@ impl Context {
         };
         let host = HostClient::new(settings.host_endpoint.channel()).with_options(options.clone());
         let mut files = FilesClient::new(settings.endpoint.channel()).with_options(options);
-        if let Some(command) = global.wake_command {
-            files = files.with_waker(Arc::new(CommandWaker::new(command)));
-        } else if global.wake.is_some() {
-            files = files.with_waker(Arc::new(HostWaker::new(host.clone())));
+        let waker: Option<Arc<dyn Waker>> = match (global.wake_command, global.wake) {
+            (Some(command), _) => Some(Arc::new(CommandWaker::new(command))),
+            (None, Some(Wake::Host)) => Some(Arc::new(HostWaker::new(host.clone()))),
+            (None, None) => None,
+        };
+        if let Some(waker) = &waker {
+            files = files.with_waker(waker.clone());
         }
         let out = Out::new();
         let colour = match global.color {
@@ -52,15 +57,20 @@ impl Context {
             (_, true) => Format::JsonLines,
             _ => Format::Text,
         };
-        Self { files, host, out, format, colour, quiet: global.quiet }
+        Self { files, host, waker, out, format, colour, quiet: global.quiet }
     }
 
     /// A word beside the data, on standard error.
     pub fn note(&self, text: &str) {
         if !self.quiet {
-            // A note that nobody can read is not worth a failure.
-            let _ = writeln!(std::io::stderr(), "dormouse: {text}");
+            self.say(text);
         }
+    }
+
+    /// What whoever started the command must learn, on standard error.
+    pub fn say(&self, text: &str) {
+        // A word that nobody can read is not worth a failure.
+        let _ = writeln!(std::io::stderr(), "dormouse: {text}");
     }
 
     /// A line on standard error while so many bytes are on their way.

@@ -108,7 +108,7 @@ impl Failure {
             Self::Call(error) => {
                 let reason = (!error.reason_name().is_empty()).then(|| error.reason_name().to_ascii_lowercase());
                 json!({ "error": {
-                    "code": code_name(error),
+                    "code": error.code_name(),
                     "reason": reason,
                     "message": error.to_string(),
                     "retryable": error.retryable(),
@@ -121,8 +121,14 @@ impl Failure {
                 } })
             }
             _ => {
-                let code = if exit_code == Exit::Usage as u8 { "invalid_argument" } else { "local" };
-                json!({ "error": { "code": code, "message": self.fact(), "retryable": false, "exit_code": exit_code } })
+                let usage = exit_code == Exit::Usage as u8;
+                json!({ "error": {
+                    "code": if usage { "invalid_argument" } else { "local" },
+                    "reason": usage.then_some("invalid_request"),
+                    "message": self.fact(),
+                    "retryable": false,
+                    "exit_code": exit_code,
+                } })
             }
         }
     }
@@ -151,27 +157,6 @@ fn exit_of(kind: &Kind) -> Exit {
         Kind::WorkspaceNotRunning { .. } | Kind::DependencyUnavailable | Kind::DeadlineExceeded => Exit::Unavailable,
         Kind::HostFeatureUnavailable { .. } => Exit::FeatureMissing,
         _ => Exit::Other,
-    }
-}
-
-/// The API's name of an error: the host's own, or the one that fits where no host spoke.
-fn code_name(error: &Error) -> &str {
-    if let Some(code) = error.metadata().get("code") {
-        return code;
-    }
-    match error.kind() {
-        Kind::NotFound => "not_found",
-        Kind::InvalidRequest { .. } => "invalid_argument",
-        Kind::LimitExceeded { .. } => "payload_too_large",
-        Kind::PolicyDenied => "permission_denied",
-        Kind::Unauthenticated => "unauthenticated",
-        Kind::WorkspaceNotRunning { .. } => "workspace_not_running",
-        Kind::DependencyUnavailable => "dependency_unavailable",
-        Kind::DeadlineExceeded => "timeout",
-        Kind::StorageFull => "insufficient_storage",
-        Kind::Source => "local",
-        Kind::Internal | Kind::BrokenAnswer => "internal",
-        _ => "conflict",
     }
 }
 
@@ -223,6 +208,16 @@ fn step_of_reason(error: &Error) -> Option<String> {
         (R::FileAlreadyExists, Method::MOVE) => "repeat with --replace to replace a file".into(),
         (R::FileNotFound, Method::MAKE_DIRECTORY) => "repeat with -p to make the directories on the way".into(),
         (R::FileNotFound, Method::WRITE) => "repeat with --create-parents to make the directories on the way".into(),
+        (R::FileNotFound, _) => "check the path; dormouse files list shows what is there".into(),
+        (R::NotARegularFile, _) => "name a regular file; dormouse files stat shows what is there".into(),
+        (R::NotADirectory, _) => "name a directory; dormouse files stat shows what is there".into(),
+        (R::PathOutsideWorkspace, _) => "give an absolute path without .. in it".into(),
+        (R::FileNotUtf8, _) => "replace the whole content with --content-file".into(),
+        (R::RequestTooLarge, _) => "dormouse files write sends content of any size".into(),
+        (R::DiskFull, _) => "make room on the workspace's disk, then repeat".into(),
+        (R::OutcomeUnknown, _) => "read the file to learn what it holds".into(),
+        (R::WorkspaceAlreadyExists, _) => "dormouse workspaces release forgets the old one".into(),
+        (R::WorkspaceQuarantined, _) => "an operator must look at the host: dormouse workspaces get shows why".into(),
         _ => return None,
     };
     Some(step)

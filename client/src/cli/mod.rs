@@ -10,6 +10,7 @@ mod host;
 mod input;
 mod json;
 mod man;
+mod mcp;
 mod out;
 mod progress;
 mod settings;
@@ -125,6 +126,8 @@ enum Command {
     Workspaces(workspaces::Command),
     /// The host itself
     Host(host::Args),
+    /// Serve a workspace's tools to an agent, over the Model Context Protocol
+    Mcp(mcp::Args),
     /// Print a completion script for a shell
     Completions(completions::Args),
     /// Print or write the manual pages
@@ -193,6 +196,7 @@ async fn run(cli: Cli, settings: Option<Settings>) -> Result<Exit, Failure> {
         (Command::Files(command), Some(context)) => files::run(command, context).await,
         (Command::Workspaces(command), Some(context)) => workspaces::run(command, context).await,
         (Command::Host(args), Some(context)) => host::run(args, context).await,
+        (Command::Mcp(args), Some(context)) => mcp::run(args, context).await,
         (_, None) => Err(Failure::Panic("a command without its settings".into())),
     }
 }
@@ -202,7 +206,7 @@ impl Command {
     fn settings(&self, global: &Global) -> Result<Option<Settings>, Failure> {
         match self {
             Self::Completions(_) | Self::Man(_) => Ok(None),
-            Self::Files(_) | Self::Workspaces(_) | Self::Host(_) => Settings::load(global).map(Some),
+            Self::Files(_) | Self::Workspaces(_) | Self::Host(_) | Self::Mcp(_) => Settings::load(global).map(Some),
         }
     }
 

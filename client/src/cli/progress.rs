@@ -27,7 +27,12 @@ impl Progress {
 
     /// So many bytes more have come.
     pub fn advance(&mut self, bytes: usize) {
-        self.done = self.done.saturating_add(bytes as u64);
+        self.reach(self.done.saturating_add(bytes as u64));
+    }
+
+    /// So many bytes have come in all.
+    pub fn reach(&mut self, done: u64) {
+        self.done = done;
         let now = Instant::now();
         if self.wanted && now >= self.next {
             self.next = now + BETWEEN;

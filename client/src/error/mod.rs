@@ -180,6 +180,27 @@ impl Error {
         self.0.code
     }
 
+    /// The API's name of the error, such as `conflict`: the host's own word, or the one that fits where no host spoke.
+    pub fn code_name(&self) -> &str {
+        if let Some(code) = self.0.metadata.get("code") {
+            return code;
+        }
+        match self.kind() {
+            Kind::NotFound => "not_found",
+            Kind::InvalidRequest { .. } => "invalid_argument",
+            Kind::LimitExceeded { .. } => "payload_too_large",
+            Kind::PolicyDenied => "permission_denied",
+            Kind::Unauthenticated => "unauthenticated",
+            Kind::WorkspaceNotRunning { .. } => "workspace_not_running",
+            Kind::DependencyUnavailable => "dependency_unavailable",
+            Kind::DeadlineExceeded => "timeout",
+            Kind::StorageFull => "insufficient_storage",
+            Kind::Source => "local",
+            Kind::Internal | Kind::BrokenAnswer => "internal",
+            _ => "conflict",
+        }
+    }
+
     /// The method that was called.
     pub fn method(&self) -> Method {
         self.0.method

@@ -30,7 +30,13 @@ const PIECES_AHEAD: usize = 4;
 const KEPT_BYTES_MAX: usize = 8 * 1024 * 1024;
 
 /// Where the content comes from.
-pub struct WriteSource(Source);
+pub struct WriteSource {
+    source: Source,
+    told: Option<Told>,
+}
+
+/// Hears how many bytes of an attempt have gone out.
+type Told = Box<dyn FnMut(u64) + Send>;
 
 enum Source {
     Bytes(Bytes),
@@ -41,30 +47,41 @@ enum Source {
 impl WriteSource {
     /// Content in memory.
     pub fn bytes(content: impl Into<Bytes>) -> Self {
-        Self(Source::Bytes(content.into()))
+        Self::new(Source::Bytes(content.into()))
     }
 
     /// A regular file, sent from its start.
     pub fn file(file: File) -> Self {
-        Self(Source::File(file))
+        Self::new(Source::File(file))
     }
 
     /// Anything that can be read once, such as standard input. Its first 8 MiB are kept for another attempt.
     pub fn reader(reader: impl AsyncRead + Send + Unpin + 'static) -> Self {
-        Self(Source::Reader { reader: Box::new(reader), kept: BytesMut::new(), lost: false })
+        Self::new(Source::Reader { reader: Box::new(reader), kept: BytesMut::new(), lost: false })
+    }
+
+    /// The same, telling after each piece how many bytes of the attempt have gone out; another attempt begins at 0 again.
+    #[must_use]
+    pub fn with_progress(mut self, told: impl FnMut(u64) + Send + 'static) -> Self {
+        self.told = Some(Box::new(told));
+        self
+    }
+
+    fn new(source: Source) -> Self {
+        Self { source, told: None }
     }
 }
 
 pub(crate) async fn run(caller: &Caller, start: WriteStart, source: WriteSource) -> Result<WriteResponse, Error> {
     let mut run = caller.begin(METHOD, &start.workspace);
-    let mut source = source.0;
+    let WriteSource { mut source, mut told } = source;
     loop {
         let (sender, receiver) = mpsc::channel(PIECES_AHEAD);
         let request = run.stream_request(ReceiverStream::new(receiver));
         let mut service = service(caller.channel.clone());
         let answer = {
             let call = run.attempt(service.write(request));
-            let feed = feed(&mut source, start.clone(), sender);
+            let feed = feed(&mut source, start.clone(), sender, told.as_mut());
             tokio::pin!(call, feed);
             let mut fed = false;
             // The host may answer before it has everything: a refusal, or a replay. The source is then left alone.
@@ -95,8 +112,13 @@ pub(crate) async fn run(caller: &Caller, start: WriteStart, source: WriteSource)
 }
 
 /// Sends the whole content, or as much as the call still listens to. May be dropped at any await.
-async fn feed(source: &mut Source, start: WriteStart, sender: mpsc::Sender<WriteRequest>) -> std::io::Result<()> {
-    let mut out = Out { sender, size: 0, crc32c: 0 };
+async fn feed(
+    source: &mut Source,
+    start: WriteStart,
+    sender: mpsc::Sender<WriteRequest>,
+    told: Option<&mut Told>,
+) -> std::io::Result<()> {
+    let mut out = Out { sender, told, size: 0, crc32c: 0 };
     if !out.send(Message::Start(start)).await {
         return Ok(());
     }
@@ -157,17 +179,22 @@ async fn piece(reader: &mut (impl AsyncRead + Unpin + ?Sized)) -> std::io::Resul
     Ok(piece.freeze())
 }
 
-struct Out {
+struct Out<'a> {
     sender: mpsc::Sender<WriteRequest>,
+    told: Option<&'a mut Told>,
     size: u64,
     crc32c: u32,
 }
 
-impl Out {
+impl Out<'_> {
     async fn data(&mut self, piece: Bytes) -> bool {
         self.size += piece.len() as u64;
         self.crc32c = crc32c::crc32c_append(self.crc32c, &piece);
-        self.send(Message::Data(piece)).await
+        let listens = self.send(Message::Data(piece)).await;
+        if let Some(told) = &mut self.told {
+            told(self.size);
+        }
+        listens
     }
 
     /// Whether the call still listens.

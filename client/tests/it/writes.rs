@@ -45,6 +45,16 @@ async fn bytes_of_any_size_arrive_whole() {
 }
 
 #[tokio::test]
+async fn each_attempt_tells_how_far_it_has_come() {
+    let host = Host::new([unavailable(), written()]).await;
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let source = WriteSource::bytes(content(600_000)).with_progress(move |sent| sender.send(sent).unwrap());
+    host.files().write(start(), source).await.unwrap();
+    let told: Vec<u64> = receiver.into_iter().collect();
+    assert_eq!(told[told.len() - 3..], [262_144, 524_288, 600_000]);
+}
+
+#[tokio::test]
 async fn a_file_is_sent_again_from_its_start() {
     let path = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(&path, content(700_000)).unwrap();

@@ -253,7 +253,9 @@ function nextEdit(error: e.DormouseError, revision: string): string {
 
 /** An error as a text for the model: code, fact, next call. */
 export function explain(error: e.DormouseError): string {
-  const head = error.reason && error.reason !== error.code ? `${error.code} (${error.reason})` : error.code;
+  // Of these two the code says as much as the reason.
+  const plain = ["", error.code, "invalid_request"].includes(error.reason);
+  const head = plain ? error.code : `${error.code} (${error.reason})`;
   const text = `${head}: ${error.message}`;
   let step = error.details["next"] ?? "";
   if (step === "") {

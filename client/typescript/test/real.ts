@@ -82,6 +82,11 @@ export class RealAgent {
     else writeFileSync(place, asBytes(value));
   }
 
+  /** The socket of its HostService. */
+  get hostSocket(): string {
+    return join(this.#place, "h");
+  }
+
   /** What a file holds now, past the agent. */
   look(path: string): Buffer {
     return readFileSync(join(this.#place, "files", path));
@@ -100,6 +105,30 @@ export class RealAgent {
     const log = this.#log();
     rmSync(this.#place, { recursive: true, force: true });
     assert.equal(child.exitCode, 0, `dormoused does not stop well: ${log}`);
+  }
+}
+
+/** The program that stands before an agent and misbehaves by a scenario's script; it lies beside the agent's own. */
+export class Double {
+  private constructor(
+    readonly endpoint: string,
+    readonly child: ChildProcess,
+    readonly lines: AsyncIterator<string>,
+  ) {}
+
+  static async start(plan: Value, agent: RealAgent): Promise<Double> {
+    const whole = { ...plan, upstream: agent.endpoint.replace(/^tcp:/, ""), host: agent.hostSocket, workspace: NAME };
+    const program = join(dirname(process.env["DORMOUSED"] as string), "dormouse_double");
+    const child = spawn(program, [JSON.stringify(whole)], { stdio: ["pipe", "pipe", "inherit"] });
+    const lines = createInterface({ input: child.stdout as NodeJS.ReadableStream })[Symbol.asyncIterator]();
+    const ready = JSON.parse((await lines.next()).value) as { listen: string };
+    return new Double(`tcp:${ready.listen}`, child, lines);
+  }
+
+  /** What it was asked. */
+  async end(): Promise<Value> {
+    this.child.stdin?.end();
+    return JSON.parse((await this.lines.next()).value);
   }
 }
 

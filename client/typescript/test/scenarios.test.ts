@@ -4,7 +4,7 @@ import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
 import * as dormouse from "../src/index.js";
-import { asBytes, missing, NAME, RealAgent, type Value } from "./real.js";
+import { asBytes, Double, missing, NAME, RealAgent, type Value } from "./real.js";
 
 interface Step {
   call?: string;
@@ -22,6 +22,10 @@ interface Scenario {
   name: string;
   files: Record<string, Value>;
   without?: string[];
+  double?: Value;
+  asked?: Value;
+  waker?: boolean;
+  wakes?: number;
   steps: Step[];
 }
 
@@ -194,11 +198,24 @@ for (const scenario of SCENARIOS) {
     const agent = await RealAgent.start(scenario.without ?? []);
     try {
       for (const [path, value] of Object.entries(scenario.files)) agent.put(path, value);
-      const workspace = new dormouse.Workspace(NAME, { endpoint: agent.endpoint, timeoutMs: 30_000 });
+      const wakes: string[] = [];
+      const waker = async (name: string) => {
+        wakes.push(name);
+        await agent.host("resume");
+      };
+      const double = scenario.double ? await Double.start(scenario.double, agent) : undefined;
+      const endpoint = double?.endpoint ?? agent.endpoint;
+      const workspace = new dormouse.Workspace(NAME, { endpoint, timeoutMs: 60_000, ...(scenario.waker ? { waker } : {}) });
       try {
         const tools = new Map(dormouse.workspaceTools(workspace).map((tool) => [tool.name, tool]));
         const player = new Player(agent, workspace.cell().files, tools);
         for (const step of scenario.steps) await player.play(step);
+        if (scenario.wakes !== undefined) assert.deepEqual(wakes, Array(scenario.wakes).fill(NAME));
+        const said = await double?.end();
+        if (said) {
+          assert.equal(said.left, 0, "the script was not played to its end");
+          match(scenario.asked, said.asked, "asked");
+        }
       } finally {
         workspace.close();
       }

@@ -122,7 +122,7 @@ test("what is wrong is named, what is meant clearly is taken", async (t) => {
     [JSON.parse('{"path": "/", "pattern": "x", "__proto__": {}}'), "`__proto__`: unknown field"],
   ] as [unknown, string][]) {
     const output = await search.call(args);
-    assert.ok(output.is_error && output.text.startsWith(`invalid_argument (invalid_request): ${fact}`), output.text);
+    assert.ok(output.is_error && output.text.startsWith(`invalid_argument: ${fact}`), output.text);
   }
   agent.on("Search", { end: {} });
   const output = await search.call({

@@ -15,7 +15,7 @@ use crate::{
 #[derive(Debug, thiserror::Error)]
 pub enum Fault {
     /// Nothing under this path.
-    #[error("{path} does not exist: {missing} is missing")]
+    #[error("{path} does not exist{}", if path == missing { String::new() } else { format!(": {missing} is missing") })]
     NotFound {
         /// As asked for.
         path: TreePath,
@@ -23,7 +23,7 @@ pub enum Fault {
         missing: TreePath,
     },
     /// The call needs a regular file.
-    #[error("{path} is a {kind}, not a regular file")]
+    #[error("{path} is {}, not a regular file", kind.described())]
     NotRegular {
         /// As asked for.
         path: TreePath,
@@ -31,7 +31,7 @@ pub enum Fault {
         kind: FileType,
     },
     /// The call needs a directory here.
-    #[error("{path} is a {kind}, not a directory")]
+    #[error("{path} is {}, not a directory", kind.described())]
     NotDirectory {
         /// What is not a directory.
         path: TreePath,
@@ -39,7 +39,7 @@ pub enum Fault {
         kind: FileType,
     },
     /// A symbolic link where none is followed.
-    #[error("{link} is a symbolic link, which this call does not follow{}", .resolved.as_ref().map(|path| format!("; it leads to {path}")).unwrap_or_default())]
+    #[error("{link} is a symbolic link, {}", .resolved.as_ref().map_or_else(|| "which is not followed here, or leads in a circle".to_owned(), |path| format!("which this call does not follow; it leads to {path}")))]
     Symlink {
         /// As asked for.
         path: TreePath,
@@ -81,7 +81,7 @@ pub enum Fault {
         offset: u64,
     },
     /// Something is there already.
-    #[error("{path} exists already, as a {kind}")]
+    #[error("{path} exists already, as {}", kind.described())]
     AlreadyExists {
         /// The path.
         path: TreePath,

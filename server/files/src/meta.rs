@@ -49,6 +49,19 @@ impl FileType {
             Self::BlockDevice => "block_device",
         }
     }
+
+    /// The same in a sentence, with its article.
+    pub fn described(self) -> &'static str {
+        match self {
+            Self::Regular => "a regular file",
+            Self::Directory => "a directory",
+            Self::Symlink => "a symbolic link",
+            Self::Fifo => "a FIFO",
+            Self::Socket => "a socket",
+            Self::CharacterDevice => "a character device",
+            Self::BlockDevice => "a block device",
+        }
+    }
 }
 
 impl fmt::Display for FileType {

@@ -322,7 +322,9 @@ def _next_edit(error: DormouseError, revision: str) -> str:
 
 def explain(error: DormouseError) -> str:
     """An error as a text for the model: code, fact, next call."""
-    head = f"{error.code} ({error.reason})" if error.reason and error.reason != error.code else error.code
+    # Of these two the code says as much as the reason.
+    plain = error.reason in ("", error.code, "invalid_request")
+    head = error.code if plain else f"{error.code} ({error.reason})"
     text = f"{head}: {error.message}"
     if error.wake_failure is not None:
         text += f"; the workspace could not be woken: {error.wake_failure}"

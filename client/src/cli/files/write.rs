@@ -57,24 +57,26 @@ pub async fn run(args: Args, context: &mut Context) -> Result<Exit, Failure> {
         idempotency_key: args.idempotency_key.unwrap_or_default(),
         content_revision: None,
     };
-    let source = match rest.into_iter().next() {
+    let (source, total) = match rest.into_iter().next() {
         Some(name) if name != "-" => open(&name).await?,
-        _ => WriteSource::reader(standard_input("FILE")?),
+        _ => (WriteSource::reader(standard_input("FILE")?), None),
     };
+    let mut progress = context.progress(total);
+    let source = source.with_progress(move |sent| progress.reach(sent));
     let answer = context.files.write(start, source).await?;
     print_revision(context, &answer.revision, object(&answer))?;
     Ok(Exit::Done)
 }
 
-/// A regular file can be sent again from its start; a pipe or a device only while its bytes are remembered.
-async fn open(name: &OsString) -> Result<WriteSource, Failure> {
+/// What is to be sent, and its size where that is known. A regular file can be sent again from its start; a pipe or a device only while its bytes are remembered.
+async fn open(name: &OsString) -> Result<(WriteSource, Option<u64>), Failure> {
     let named = |error| Failure::File(name.to_string_lossy().into_owned(), error);
     let file = tokio::fs::File::open(Path::new(name)).await.map_err(named)?;
     let known = file.metadata().await.map_err(named)?;
     if known.is_dir() {
         return Err(named(std::io::Error::from(std::io::ErrorKind::IsADirectory)));
     }
-    Ok(if known.is_file() { WriteSource::file(file) } else { WriteSource::reader(file) })
+    Ok(if known.is_file() { (WriteSource::file(file), Some(known.len())) } else { (WriteSource::reader(file), None) })
 }
 
 fn object(answer: &WriteResponse) -> Object {
