@@ -5,7 +5,7 @@ use std::{path::PathBuf, time::Duration};
 use clap::{Args, Parser, Subcommand};
 
 use crate::config::{
-    Address, Config, ConfigError, ConfiguredState, DiskConfig, LogFormat, ServeUnsealed, WorkspaceConfig,
+    Address, Config, ConfigError, ConfiguredState, DiskConfig, LogFormat, SearchIndex, ServeUnsealed, WorkspaceConfig,
 };
 use crate::{
     guest::GuestAddress,
@@ -69,6 +69,9 @@ pub struct ServeFlags {
     /// Whether a disk whose journal needs recovery may answer with what the journal holds.
     #[arg(long, value_enum)]
     pub serve_unsealed: Option<ServeUnsealed>,
+    /// Whether disks at rest get an index by their first search, which makes later ones quick.
+    #[arg(long, value_enum)]
+    pub search_index: Option<SearchIndex>,
     /// How the log is written.
     #[arg(long, value_enum)]
     pub log_format: Option<LogFormat>,
@@ -134,6 +137,9 @@ impl ServeFlags {
         config.disable_features.extend(self.disable_feature.iter().cloned());
         if let Some(serve_unsealed) = self.serve_unsealed {
             config.offline.serve_unsealed = serve_unsealed;
+        }
+        if let Some(index) = self.search_index {
+            config.search.index = index;
         }
         if let Some(format) = self.log_format {
             config.log.format = format;
@@ -222,6 +228,7 @@ mod tests {
             "--disable-feature=file_search",
             "--drain=3s",
             "--serve-unsealed=crash",
+            "--search-index=off",
         ])
         .unwrap()
         .command
@@ -233,6 +240,7 @@ mod tests {
         assert_eq!(config.state_dir, PathBuf::from("/s"));
         assert_eq!(config.disable_features, ["file_search"]);
         assert_eq!(config.limits.drain, Duration::from_secs(3));
+        assert_eq!(config.search.index, SearchIndex::Off);
         assert_eq!(config.offline.serve_unsealed, ServeUnsealed::Crash);
         assert!(parse(&["--listen=nonsense"]).is_err());
         assert!(parse(&["--unknown"]).is_err());

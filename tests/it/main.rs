@@ -8,6 +8,7 @@ mod durable;
 mod features;
 mod grpcurl;
 mod host;
+mod index;
 mod list;
 mod patch;
 mod python;

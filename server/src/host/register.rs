@@ -179,6 +179,7 @@ impl Host {
             workspace.epoch().advance();
         }
         self.inner.workspaces.write().unwrap_or_else(PoisonError::into_inner).remove(name);
+        self.inner.indexes.forget(name);
         let last = if generation == 0 { current.saturating_add(1) } else { generation };
         remember(&mut released, name, last);
         let change = Change::Released { name: name.to_owned(), generation: last, time: Moment::now() };
