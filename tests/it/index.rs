@@ -70,7 +70,11 @@ fn answers(site: &Site) -> Vec<SearchAnswer> {
 
 fn files(state: &Path) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(state.join("search-index")) else { return Vec::new() };
-    entries.flatten().map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|end| end == "index")).collect()
+    entries
+        .flatten()
+        .map(|entry| entry.path())
+        .filter(|path| path.extension().is_some_and(|end| end == "index"))
+        .collect()
 }
 
 /// Waits for so many indexes on disk.
