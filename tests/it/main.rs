@@ -15,6 +15,7 @@ mod python;
 mod race;
 mod read;
 mod refusals;
+mod ripgrep;
 mod search;
 mod service;
 mod start;

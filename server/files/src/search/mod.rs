@@ -11,6 +11,7 @@
 //! those that may match. No map of a live file, no `.gitignore`; symbolic links are never followed beneath the path that is
 //! searched.
 
+mod any_case;
 mod file;
 pub mod globs;
 mod held;

@@ -16,6 +16,7 @@ use regex_syntax::{
 };
 
 use super::{
+    any_case::AnyCase,
     index::Query,
     re2::{self, Haystack, Translation},
     steady::{Caches, Halt, Steady},
@@ -57,6 +58,8 @@ enum Kind {
         line: Regex,
         /// Over one line, if that may take long.
         steady: Arc<Steady>,
+        /// Over many lines, where that is quicker.
+        any_case: Option<Box<AnyCase>>,
     },
 }
 
@@ -101,8 +104,8 @@ impl Pattern {
                     let kind = Kind::Literal(Box::new(Finder::new(text).into_owned()));
                     return Ok(Self { kind, query: Arc::new(Query::of_literal(text.as_bytes())) });
                 }
-                let text = format!("(?i:{})", re2::spell_all(text));
-                compile(&Spellings { loose: text.clone(), lines: text.clone(), line: text })
+                let spelt = format!("(?i:{})", re2::spell_all(text));
+                compile(&Spellings { loose: spelt.clone(), lines: spelt.clone(), line: spelt }, AnyCase::new(text))
             }
             (Syntax::Regex, case) => {
                 let fold_case = case == Case::Insensitive;
@@ -114,11 +117,11 @@ impl Pattern {
                 let (lines, loose) = (translate(Haystack::Buffer)?.text, translate(Haystack::Loose)?.text);
                 let spellings = Spellings { line, lines, loose };
                 if depth <= SHALLOW_DEPTH_MAX {
-                    return compile(&spellings);
+                    return compile(&spellings, None);
                 }
                 thread::scope(|scope| {
                     let builder = thread::Builder::new().stack_size(DEEP_STACK_BYTES);
-                    let thread = builder.spawn_scoped(scope, || compile(&spellings));
+                    let thread = builder.spawn_scoped(scope, || compile(&spellings, None));
                     let thread = thread.map_err(|_| Fault::Overloaded { what: "threads" })?;
                     thread.join().unwrap_or(Err(Fault::Internal("the compiler of a pattern failed")))
                 })
@@ -167,6 +170,7 @@ impl Searcher {
     pub(super) fn candidate(&self, lines: &[u8]) -> Option<usize> {
         match &self.pattern.kind {
             Kind::Literal(finder) => finder.find(lines),
+            Kind::Regex { any_case: Some(any_case), .. } => any_case.find(lines),
             Kind::Regex { lines: matcher, .. } => {
                 let found = matcher.find_candidate_line(lines).expect("the error of this matcher is never made");
                 found.map(|found| match found {
@@ -199,7 +203,7 @@ struct Spellings {
     loose: String,
 }
 
-fn compile(spellings: &Spellings) -> Result<Pattern, Fault> {
+fn compile(spellings: &Spellings, any_case: Option<AnyCase>) -> Result<Pattern, Fault> {
     let line = RegexBuilder::new(&spellings.line)
         .size_limit(PROGRAM_BYTES_MAX)
         .dfa_size_limit(CACHE_BYTES_MAX)
@@ -214,7 +218,7 @@ fn compile(spellings: &Spellings) -> Result<Pattern, Fault> {
     let steady = Arc::new(steady.ok_or_else(|| explain("size limit"))?);
     let hir = parse(&spellings.line);
     let query = Arc::new(hir.map_or(Query::Anything, |hir| Query::of_expression(&hir)));
-    Ok(Pattern { kind: Kind::Regex { lines: Box::new(lines), line, steady }, query })
+    Ok(Pattern { kind: Kind::Regex { lines: Box::new(lines), line, steady, any_case: any_case.map(Box::new) }, query })
 }
 
 /// As the compiler of `regex` parses it.

@@ -160,7 +160,7 @@ const PATTERNS: [(&str, Syntax, Case); 24] = {
 
 #[test]
 fn an_index_changes_no_answer() {
-    let tree = grown(11, 1_500);
+    let tree = grown(11, 250);
     let root = build(&tree, &build_plan("/", globs(&[], &[".git", "node_modules"]))).unwrap();
     let all = build(&tree, &build_plan("/", globs(&[], &[]))).unwrap();
     let part = build(&tree, &build_plan("/src", globs(&[], &[]))).unwrap();
@@ -181,8 +181,11 @@ fn an_index_changes_no_answer() {
                     taken += usize::from(check_same(&tree, &ask, index));
                 }
                 for (count_max, bytes_max) in [(1, 1 << 20), (40, 4_096), (5_000, 10)] {
+                    if !matches!(path, "/" | "/src") {
+                        continue;
+                    }
                     let ask = SearchPlan { match_count_max: count_max, file_bytes_max: bytes_max, ..ask.clone() };
-                    assert!(check_same(&tree, &ask, &all) || !matches!(path, "/" | "/src"));
+                    assert!(check_same(&tree, &ask, &all));
                 }
             }
         }
