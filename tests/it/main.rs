@@ -9,6 +9,7 @@ mod features;
 mod grpcurl;
 mod host;
 mod index;
+mod linear;
 mod list;
 mod patch;
 mod python;

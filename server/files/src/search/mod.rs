@@ -254,4 +254,6 @@ impl Skipped {
 }
 
 #[cfg(test)]
+mod ending;
+#[cfg(test)]
 mod tests;

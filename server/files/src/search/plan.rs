@@ -105,7 +105,8 @@ impl<'a, T: Tree> Schedule<'a, T> {
             let (key, task) = {
                 let mut board = self.lock();
                 loop {
-                    if self.search.is_over.load(Ordering::Relaxed) {
+                    // Of time that is up the emitter finds out itself, between any two things that it does.
+                    if self.search.ended().is_some() {
                         return;
                     }
                     if let Some(work) = self.is_room(&board).then(|| board.take()).flatten() {
