@@ -256,4 +256,6 @@ impl Skipped {
 #[cfg(test)]
 mod ending;
 #[cfg(test)]
+mod fuzz;
+#[cfg(test)]
 mod tests;
