@@ -18,9 +18,11 @@ use dormouse_files::{
     },
 };
 
+/// What a target does with the fuzzer's bytes.
+pub type Body = fn(&[u8]);
+
 /// Every target's name and body.
-pub const BODIES: [(&str, fn(&[u8])); 4] =
-    [("globs", globs), ("index", index), ("pattern", pattern), ("search", search)];
+pub const BODIES: [(&str, Body); 4] = [("globs", globs), ("index", index), ("pattern", pattern), ("search", search)];
 
 fn decode<'a, T: Arbitrary<'a>>(bytes: &'a [u8]) -> Option<T> {
     T::arbitrary_take_rest(Unstructured::new(bytes)).ok()
