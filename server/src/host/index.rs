@@ -414,3 +414,117 @@ fn shared_root(left: &TreePath, right: &TreePath) -> TreePath {
 fn everything(limits: &Limits) -> GlobSet {
     GlobSet::new(&[], &[], limits).expect("no globs are sound")
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::UNIX_EPOCH;
+
+    use dormouse_files::{budget::Unbounded, memory::MemoryTree};
+
+    use super::*;
+
+    fn index(text: &str) -> Index {
+        let limits = Limits::default();
+        let plan = BuildPlan {
+            root: TreePath::root(),
+            closed: everything(&limits),
+            file_bytes_max: 1 << 20,
+            machine_root: true,
+            index_bytes_max: 1 << 20,
+        };
+        Index::build(&MemoryTree::default().file("/f", text), &plan, &limits, &Unbounded, &mut || {}).unwrap()
+    }
+
+    fn indexes(place: &Path, memory_bytes_max: u64, disk_bytes_max: u64) -> Indexes {
+        let settings = IndexSettings { on: true, memory_bytes_max, disk_bytes_max };
+        Indexes::new(place, settings, Limits::default(), Turns::new())
+    }
+
+    fn key(number: u8) -> Key {
+        Key([number; 32])
+    }
+
+    #[test]
+    fn a_file_is_believed_only_under_its_key_and_whole() {
+        let place = tempfile::tempdir().unwrap();
+        let keep = || {
+            let indexes = indexes(place.path(), 1 << 20, 1 << 20);
+            indexes.shared.write("w", key(1), &index("text").encode()).unwrap();
+            indexes
+        };
+        let path = keep().shared.path("w");
+        assert_eq!(keep().find("w", key(1)).as_deref(), Some(&index("text")));
+        assert_eq!(keep().find("other", key(1)), None);
+        assert_eq!(keep().find("w", key(2)), None);
+        assert!(!path.exists(), "one of another rest is removed");
+        let indexes = keep();
+        let mut bytes = fs::read(&path).unwrap();
+        let last = bytes.len() - 1;
+        bytes[last] ^= 1;
+        fs::write(&path, bytes).unwrap();
+        assert_eq!(indexes.find("w", key(1)), None);
+        assert!(!path.exists(), "a damaged one is removed");
+        let indexes = keep();
+        assert!(indexes.find("w", key(1)).is_some());
+        indexes.forget("w");
+        assert!(!path.exists());
+        assert_eq!(indexes.find("w", key(1)), None);
+    }
+
+    #[test]
+    fn a_link_or_a_fifo_in_its_place_is_no_index() {
+        let place = tempfile::tempdir().unwrap();
+        let indexes = indexes(place.path(), 1 << 20, 1 << 20);
+        indexes.shared.write("w", key(1), &index("text").encode()).unwrap();
+        let path = indexes.shared.path("w");
+        fs::rename(&path, place.path().join("elsewhere")).unwrap();
+        std::os::unix::fs::symlink(place.path().join("elsewhere"), &path).unwrap();
+        assert_eq!(indexes.shared.read("w", key(1)), None);
+        indexes.forget("w");
+        nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        assert_eq!(indexes.shared.read("w", key(1)), None);
+    }
+
+    #[test]
+    fn the_oldest_files_make_room_and_strangers_are_swept() {
+        let place = tempfile::tempdir().unwrap();
+        let bytes = index("text").encode();
+        let indexes = indexes(place.path(), 1 << 20, (bytes.len() as u64 + 32) * 2);
+        let there = |name: &str| indexes.shared.path(name).exists();
+        for (number, name) in ["b", "a", "c"].into_iter().enumerate() {
+            indexes.shared.write(name, key(1), &bytes).unwrap();
+            let file = File::options().write(true).open(indexes.shared.path(name)).unwrap();
+            file.set_modified(UNIX_EPOCH + Duration::from_secs(number as u64)).unwrap();
+        }
+        assert_eq!(["a", "b", "c"].map(there), [true, false, true]);
+        indexes.sweep(["c", "d"].into_iter());
+        assert_eq!(["a", "b", "c"].map(there), [false, false, true]);
+    }
+
+    #[test]
+    fn those_not_used_for_longest_leave_memory() {
+        let place = tempfile::tempdir().unwrap();
+        let one = index("text");
+        let indexes = indexes(place.path(), one.memory_bytes() * 2, 1 << 20);
+        let names = ["a", "b", "c"];
+        for name in names {
+            indexes.shared.write(name, key(1), &one.encode()).unwrap();
+        }
+        assert!(["a", "b", "a", "c"].iter().all(|name| indexes.find(name, key(1)).is_some()));
+        let held = |name: &str| indexes.shared.lock().known[name].index.is_some();
+        assert_eq!(names.map(held), [true, false, true]);
+        assert!(indexes.find("b", key(1)).is_some(), "it is read again");
+        assert_eq!(names.map(held), [false, true, true]);
+    }
+
+    #[test]
+    fn two_roots_share_the_deepest_directory_above_both() {
+        let shared = |left: &str, right: &str| {
+            let parse = |path: &str| TreePath::parse(path.as_bytes()).unwrap();
+            shared_root(&parse(left), &parse(right)).to_string()
+        };
+        assert_eq!(shared("/a/b/c", "/a/b/d/e"), "/a/b");
+        assert_eq!(shared("/a/b", "/a/b/c"), "/a/b");
+        assert_eq!(shared("/a", "/ab"), "/");
+    }
+}

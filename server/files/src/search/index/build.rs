@@ -206,15 +206,22 @@ impl<T: Tree> Build<'_, T> {
         if size_bytes > self.plan.file_bytes_max {
             return Ok(Content::Large { size_bytes });
         }
-        // One byte more than it says: a tree that stands still has no file that grows.
         let size = usize::try_from(size_bytes).map_err(|_| NotBuilt::TooLarge)?;
-        self.buffer.resize(self.buffer.len().max(size + 1), 0);
-        let filled = match self.tree.read_at(&file, 0, &mut self.buffer[..=size]) {
-            Ok(filled) if filled == size => filled,
+        let lent = if size == 0 { Ok(None) } else { self.tree.lend(&file, 0, size) };
+        let text = match lent {
+            Ok(Some(lent)) if lent.len() == size => lent,
+            Ok(_) => {
+                // One byte more than it says: a tree that stands still has no file that grows.
+                self.buffer.resize(self.buffer.len().max(size + 1), 0);
+                match self.tree.read_at(&file, 0, &mut self.buffer[..=size]) {
+                    Ok(filled) if filled == size => &self.buffer[..filled],
+                    Err(TreeError::Changed) => return Err(NotBuilt::Ended),
+                    _ => return Ok(Content::Unknown),
+                }
+            }
             Err(TreeError::Changed) => return Err(NotBuilt::Ended),
-            _ => return Ok(Content::Unknown),
+            Err(_) => return Ok(Content::Unknown),
         };
-        let text = &self.buffer[..filled];
         if scan::is_binary(text) {
             return Ok(Content::Binary { size_bytes });
         }

@@ -18,7 +18,7 @@ use crate::{
     error::Fault,
     limits::Limits,
     list::Stop,
-    memory::{MemoryTree, Trouble},
+    memory::{Lending, MemoryTree, Trouble},
     meta::FileType,
 };
 
@@ -164,6 +164,8 @@ fn an_index_changes_no_answer() {
     let root = build(&tree, &build_plan("/", globs(&[], &[".git", "node_modules"]))).unwrap();
     let all = build(&tree, &build_plan("/", globs(&[], &[]))).unwrap();
     let part = build(&tree, &build_plan("/src", globs(&[], &[]))).unwrap();
+    let lent = grown(11, 250).lending(Lending::UpTo(usize::MAX));
+    assert_eq!(build(&lent, &build_plan("/", globs(&[], &[]))).unwrap(), all);
     let sets = [
         globs(&[], &[".git", "node_modules"]),
         globs(&[], &[]),
