@@ -5,7 +5,8 @@ use std::{path::PathBuf, time::Duration};
 use clap::{Args, Parser, Subcommand};
 
 use crate::config::{
-    Address, CloneMode, Config, ConfigError, ConfiguredState, DiskConfig, LogFormat, ServeUnsealed, WorkspaceConfig,
+    Address, CloneMode, Config, ConfigError, ConfiguredState, DiskConfig, LogFormat, SearchIndex, ServeUnsealed,
+    WorkspaceConfig,
 };
 use crate::{
     guest::GuestAddress,
@@ -72,6 +73,9 @@ pub struct ServeFlags {
     /// Whether a sealed disk is read from a reflink clone, where its file system can make one.
     #[arg(long = "clone", value_enum, value_name = "MODE")]
     pub clone_mode: Option<CloneMode>,
+    /// Whether disks at rest get an index by their first search, which makes later ones quick.
+    #[arg(long, value_enum)]
+    pub search_index: Option<SearchIndex>,
     /// How the log is written.
     #[arg(long, value_enum)]
     pub log_format: Option<LogFormat>,
@@ -140,6 +144,9 @@ impl ServeFlags {
         }
         if let Some(clone) = self.clone_mode {
             config.offline.clone = clone;
+        }
+        if let Some(index) = self.search_index {
+            config.search.index = index;
         }
         if let Some(format) = self.log_format {
             config.log.format = format;
@@ -229,6 +236,7 @@ mod tests {
             "--disable-feature=file_search",
             "--drain=3s",
             "--serve-unsealed=crash",
+            "--search-index=off",
         ])
         .unwrap()
         .command
@@ -240,6 +248,7 @@ mod tests {
         assert_eq!(config.state_dir, PathBuf::from("/s"));
         assert_eq!(config.disable_features, ["file_search"]);
         assert_eq!(config.limits.drain, Duration::from_secs(3));
+        assert_eq!(config.search.index, SearchIndex::Off);
         assert_eq!(config.offline.serve_unsealed, ServeUnsealed::Crash);
         assert!(parse(&["--listen=nonsense"]).is_err());
         assert!(parse(&["--unknown"]).is_err());

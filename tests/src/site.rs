@@ -192,6 +192,13 @@ impl Site {
         Self { world, files, runtime, root, image, place }
     }
 
+    /// The same with an agent begun anew, which knows its workspaces from its state directory.
+    pub fn restarted(self, setup: Setup) -> Self {
+        let Self { world, files, runtime: _runtime, root, image, place } = self;
+        drop((files, world));
+        Self::started(setup, place, root, image)
+    }
+
     /// A directory of the test's own beside the workspace, on the same file system, gone at the end.
     pub fn place(&self) -> &Path {
         self.place.path()

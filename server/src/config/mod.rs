@@ -22,6 +22,7 @@ pub use workspace::{Configured, ConfiguredState, DiskConfig, GuestAddressConfig,
 use crate::host::{
     Feature, Settings,
     hooks::Hooks,
+    index::IndexSettings,
     relay::RelaySettings,
     volumes::{Clones, VolumeSettings},
 };
@@ -88,6 +89,8 @@ pub struct Config {
     pub limits: LimitsConfig,
     /// Of workspaces at rest.
     pub offline: OfflineConfig,
+    /// Of searches.
+    pub search: SearchConfig,
     /// Of keys that make a change happen once.
     pub idempotency: IdempotencyConfig,
     /// Of the way to a running machine's own agent.
@@ -157,6 +160,28 @@ pub enum CloneMode {
     Auto,
     /// Never.
     Never,
+}
+
+/// `[search]`.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct SearchConfig {
+    /// `on`, or `off`: whether disks at rest get an index.
+    pub index: SearchIndex,
+    /// Bytes of all indexes in memory, and so the most that one may have.
+    pub index_memory_bytes_max: u64,
+    /// Bytes of all indexes in the state directory.
+    pub index_disk_bytes_max: u64,
+}
+
+/// Whether there are search indexes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "snake_case")]
+pub enum SearchIndex {
+    /// There are none.
+    Off,
+    /// A disk at rest gets one by its first search that reads all of it.
+    On,
 }
 
 /// `[idempotency]`.
@@ -240,6 +265,7 @@ impl Default for Config {
             disable_features: Vec::new(),
             limits: LimitsConfig::default(),
             offline: OfflineConfig::default(),
+            search: SearchConfig::default(),
             idempotency: IdempotencyConfig::default(),
             guest: GuestConfig::default(),
             hooks: HooksConfig::default(),
@@ -269,6 +295,12 @@ impl Default for LimitsConfig {
 impl Default for OfflineConfig {
     fn default() -> Self {
         Self { serve_unsealed: ServeUnsealed::Never, clone: CloneMode::Auto }
+    }
+}
+
+impl Default for SearchConfig {
+    fn default() -> Self {
+        Self { index: SearchIndex::On, index_memory_bytes_max: 256 << 20, index_disk_bytes_max: 4 << 30 }
     }
 }
 
@@ -379,6 +411,8 @@ impl Config {
         bound("limits.patch_file_bytes_max", limits.patch_file_bytes_max, 1, 1 << 30)?;
         bound("limits.offline_read_bytes_max", limits.offline_read_bytes_max, 1, i64::MAX as u64)?;
         bound("limits.offline_revision_bytes_max", limits.offline_revision_bytes_max, 0, i64::MAX as u64)?;
+        bound("search.index_memory_bytes_max", self.search.index_memory_bytes_max, 1 << 20, 1 << 36)?;
+        bound("search.index_disk_bytes_max", self.search.index_disk_bytes_max, 1 << 20, 1 << 46)?;
         bound("guest.ping_lost", u64::from(self.guest.ping_lost), 1, 60)?;
         bound("limits.calls_max", limits.calls_max as u64, 2, 256)?;
         bound("idempotency.journal_bytes_max", self.idempotency.journal_bytes_max, 1 << 16, 1 << 40)?;
@@ -456,6 +490,11 @@ impl Config {
                 ping_lost: self.guest.ping_lost,
             },
             calls_max: limits.calls_max,
+            index: IndexSettings {
+                on: self.search.index == SearchIndex::On,
+                memory_bytes_max: self.search.index_memory_bytes_max,
+                disk_bytes_max: self.search.index_disk_bytes_max,
+            },
         };
         let workspaces = self.workspaces.iter().map(WorkspaceConfig::check).collect::<Result<Vec<_>, _>>()?;
         for (index, workspace) in workspaces.iter().enumerate() {

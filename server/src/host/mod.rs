@@ -7,6 +7,7 @@
 pub mod admit;
 pub mod error;
 pub mod hooks;
+pub mod index;
 pub mod lease;
 pub mod place;
 pub mod reading;
@@ -17,6 +18,7 @@ pub mod spec;
 pub mod state;
 pub mod store;
 pub mod transition;
+pub mod turns;
 pub mod volumes;
 pub mod watch;
 pub mod workspace;
@@ -38,9 +40,11 @@ use crate::host::{
     admit::Admission,
     error::HostFault,
     hooks::Hooks,
+    index::{IndexSettings, Indexes},
     relay::RelaySettings,
     spec::Spec,
     store::{Moment, Store, StoreError},
+    turns::Turns,
     volumes::{VolumeSettings, Volumes},
     watch::Watchers,
     workspace::{View, Workspace},
@@ -107,6 +111,8 @@ pub struct Settings {
     pub relay: RelaySettings,
     /// Calls at once.
     pub calls_max: usize,
+    /// Of searches on disks at rest.
+    pub index: IndexSettings,
 }
 
 /// The workspaces of this host. Cheap to clone.
@@ -121,6 +127,8 @@ struct Inner {
     admission: Admission,
     watchers: Watchers,
     volumes: Volumes,
+    turns: Turns,
+    indexes: Indexes,
     workspaces: RwLock<BTreeMap<String, Arc<Workspace>>>,
     /// Names that were released, and names that are coming.
     names: Mutex<register::Names>,
@@ -136,9 +144,14 @@ impl Host {
     /// A record that does not parse.
     pub fn start(settings: Settings, store: Store) -> Result<Self, StoreError> {
         let records = store.load()?;
+        let turns = Turns::new();
+        let indexes = Indexes::new(store.root(), settings.index, settings.limits.clone(), turns.clone());
+        indexes.sweep(records.iter().map(|record| record.name.as_str()));
         let inner = Inner {
             admission: Admission::new(settings.calls_max),
             volumes: Volumes::new(settings.volumes.clone()),
+            turns,
+            indexes,
             settings,
             store,
             watchers: Watchers::default(),
@@ -170,6 +183,16 @@ impl Host {
     /// Its room for calls on files.
     pub fn admission(&self) -> &Admission {
         &self.inner.admission
+    }
+
+    /// Whose search works now.
+    pub fn turns(&self) -> &Turns {
+        &self.inner.turns
+    }
+
+    /// Of disks at rest.
+    pub fn indexes(&self) -> &Indexes {
+        &self.inner.indexes
     }
 
     /// Who watches its workspaces.

@@ -49,6 +49,11 @@ impl Place {
     pub fn new(source: Source, lease: Option<Lease>) -> Self {
         Self { source, lease }
     }
+
+    /// Whether its workspace has not moved on.
+    pub fn still_mine(&self) -> bool {
+        self.lease.as_ref().is_none_or(Lease::still_mine)
+    }
 }
 
 /// The directory at a workspace's root in which the agent inside keeps its journal; live or on the disk no verb shows it.

@@ -17,6 +17,7 @@ use dormouse_live as live;
 use crate::host::{
     Feature, Host,
     error::{Failure, HostFault},
+    index::Key,
     lease::Lease,
     place::{Place, Source},
     relay::Link,
@@ -294,6 +295,14 @@ impl Reading {
     /// Whether the answer comes from a disk, whose bounds then hold.
     pub fn is_offline(&self) -> bool {
         !matches!(&self.from, From::Live { lease: None, .. } | From::Guest(_))
+    }
+
+    /// What a search index of these files goes by; nothing where they may change, or were not proved still.
+    pub fn index_key(&self) -> Option<Key> {
+        match &self.from {
+            From::Disk { seal, .. } if seal.exact => Some(Key::new(self.workspace.name(), self.generation, seal)),
+            _ => None,
+        }
     }
 
     /// Whether the root is a machine's "/".

@@ -223,6 +223,7 @@ impl Host {
         if let Some(directory) = directory {
             directory.forget();
         }
+        self.inner.indexes.forget(name);
         let change = Change::Released { name: name.to_owned(), generation: last, time: Moment::now() };
         self.inner.watchers.tell(name, &change);
         tracing::info!(workspace = name, generation = last, "a workspace is released");

@@ -176,6 +176,9 @@ impl Host {
             // Under the same lock as the state, so that no lease is taken of the old state in the new epoch.
             workspace.epoch().advance();
         }
+        if workspace.view().seal.is_none() {
+            self.inner.indexes.forget(workspace.name());
+        }
         self.inner.watchers.tell(workspace.name(), &Change::Now(Box::new(workspace.view())));
         Ok(())
     }

@@ -30,8 +30,9 @@ use crate::host::error::Failure;
 /// Messages that wait between a lane and its caller: with pieces of 256 KiB, 1 MiB for each call.
 const MESSAGE_COUNT_MAX: usize = 4;
 
-/// Longest time before the caller's deadline at which its work ends: an answer needs some of it to arrive.
-const MARGIN_MAX: Duration = Duration::from_millis(100);
+/// How long before the caller's deadline its work ends, so that what it has found arrives in time; of a short time only a
+/// quarter.
+const MARGIN_MAX: Duration = Duration::from_millis(200);
 
 /// What a call on a lane may spend.
 #[derive(Debug, Clone)]
@@ -51,7 +52,7 @@ impl LaneBudget {
     /// The work is told a little before the caller's deadline, so that what it has found by then still arrives.
     pub fn new(deadline: Option<Instant>, time: Option<Duration>) -> Self {
         let now = Instant::now();
-        let margin = |left: Duration| (left / 10).min(MARGIN_MAX);
+        let margin = |left: Duration| (left / 4).min(MARGIN_MAX);
         Self {
             deadline: deadline.map(|deadline| deadline - margin(deadline.saturating_duration_since(now))),
             until: time.and_then(|time| now.checked_add(time)),
@@ -129,13 +130,35 @@ pub async fn finish<T: Send + 'static>(
 
 /// Where a lane puts its messages.
 pub struct Outlet<T> {
-    sender: mpsc::Sender<T>,
+    sender: mpsc::Sender<Sent<T>>,
+}
+
+/// A message on its way.
+struct Sent<T> {
+    message: T,
+    is_last: bool,
 }
 
 impl<T> Outlet<T> {
     /// Sends the next message, waiting while the caller is slow; `Break` once it has gone.
     pub fn push(&mut self, message: T) -> ControlFlow<()> {
-        match self.sender.blocking_send(message) {
+        self.send(Sent { message, is_last: false })
+    }
+
+    /// Sends the message that makes the answer whole. The stream ends well right behind it, whatever the lane still does:
+    /// a caller that hangs up once it has all of the answer has not gone before its end.
+    ///
+    /// # Errors
+    /// `Gone` where the caller has.
+    pub fn push_last(&mut self, message: T) -> Result<(), Failure> {
+        match self.send(Sent { message, is_last: true }) {
+            ControlFlow::Continue(()) => Ok(()),
+            ControlFlow::Break(()) => Err(Fault::Gone.into()),
+        }
+    }
+
+    fn send(&mut self, sent: Sent<T>) -> ControlFlow<()> {
+        match self.sender.blocking_send(sent) {
             Ok(()) => ControlFlow::Continue(()),
             Err(_) => ControlFlow::Break(()),
         }
@@ -145,7 +168,8 @@ impl<T> Outlet<T> {
 /// The messages of a lane, as the body of an answer takes them.
 pub struct LaneStream<T> {
     head: Option<T>,
-    receiver: mpsc::Receiver<T>,
+    receiver: mpsc::Receiver<Sent<T>>,
+    /// Nothing once the last message came.
     lane: Option<JoinHandle<Result<(), Failure>>>,
     _goodbye: Goodbye,
     tell: Box<dyn Fn(Failure) -> tonic::Status + Send + Sync>,
@@ -166,13 +190,20 @@ pub async fn stream<T: Send + 'static>(
     let lane = lane(move || work(&budget, &mut Outlet { sender }));
     let mut stream = LaneStream { head: None, receiver, lane: Some(lane), _goodbye: goodbye, tell: Box::new(tell) };
     match stream.receiver.recv().await {
-        Some(first) => stream.head = Some(first),
+        Some(first) => stream.head = Some(stream.taken(first)),
         None => stream.end().await?,
     }
     Ok(stream)
 }
 
 impl<T> LaneStream<T> {
+    fn taken(&mut self, sent: Sent<T>) -> T {
+        if sent.is_last {
+            self.lane = None;
+        }
+        sent.message
+    }
+
     async fn end(&mut self) -> Result<(), Failure> {
         match self.lane.take() {
             Some(lane) => lane.await.unwrap_or_else(|_| Err(panicked())),
@@ -188,8 +219,11 @@ impl<T: Unpin> Stream for LaneStream<T> {
         if let Some(head) = self.head.take() {
             return Poll::Ready(Some(Ok(head)));
         }
-        if let Some(message) = ready!(self.receiver.poll_recv(context)) {
-            return Poll::Ready(Some(Ok(message)));
+        if self.lane.is_none() {
+            return Poll::Ready(None);
+        }
+        if let Some(sent) = ready!(self.receiver.poll_recv(context)) {
+            return Poll::Ready(Some(Ok(self.taken(sent))));
         }
         let Some(lane) = self.lane.as_mut() else { return Poll::Ready(None) };
         let ended = ready!(Pin::new(lane).poll(context));
@@ -238,6 +272,26 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn an_answer_that_is_whole_does_not_wait_for_its_lane() {
+        let (done, wait) = std::sync::mpsc::channel::<()>();
+        let (ended, end) = std::sync::mpsc::channel();
+        let mut found = stream(unlimited(), told, move |_, outlet| {
+            let _ = outlet.push(1);
+            outlet.push_last(2)?;
+            // Ends only when the test has seen the end of the stream.
+            ended.send(wait.recv_timeout(Duration::from_secs(60))).map_err(|_| Failure::Files(Fault::Gone))
+        })
+        .await
+        .unwrap();
+        assert_eq!(found.next().await.unwrap().unwrap(), 1);
+        assert_eq!(found.next().await.unwrap().unwrap(), 2);
+        assert!(found.next().await.is_none());
+        done.send(()).unwrap();
+        let ended = tokio::task::spawn_blocking(move || end.recv_timeout(Duration::from_secs(60))).await.unwrap();
+        assert_eq!(ended, Ok(Ok(())));
+    }
+
+    #[tokio::test]
     async fn a_refusal_before_the_first_message_is_no_stream() {
         let found = stream::<u8>(unlimited(), told, |_, _| Err(Failure::Files(Fault::KeyReused))).await;
         assert!(matches!(found, Err(Failure::Files(Fault::KeyReused))));
@@ -265,6 +319,13 @@ mod tests {
     fn a_budget_ends_by_deadline_time_or_goodbye() {
         let past = Instant::now();
         assert_eq!(LaneBudget::new(Some(past), None).spent(), Some(Spent::Deadline));
+        let until = |left: Duration| {
+            let deadline = Instant::now() + left;
+            deadline - LaneBudget::new(Some(deadline), None).deadline.unwrap()
+        };
+        assert_eq!(until(Duration::from_secs(10)), Duration::from_millis(200));
+        assert_eq!(until(Duration::from_secs(1)), Duration::from_millis(200));
+        assert!(until(Duration::from_millis(100)) <= Duration::from_millis(25));
         let timed = LaneBudget::new(None, Some(Duration::ZERO));
         assert_eq!(timed.spent(), Some(Spent::Time));
         timed.untimed();

@@ -1,13 +1,14 @@
 //! One file or one directory of a search: opened, read within its bounds, scanned; or listed and sorted into work.
 
 use std::{
-    ops::ControlFlow,
+    ops::{ControlFlow, Range},
     sync::{Arc, atomic::AtomicBool, atomic::Ordering},
 };
 
 use super::{
-    Match, SearchPlan, Skipped,
+    Match, SearchPlan, Skipped, Turns,
     held::{Held, HeldCount, Place},
+    indexed::Indexed,
     pattern::Searcher,
     scan::{self, BINARY_BYTES, Bounds, Scanned},
     size::encoded_bytes,
@@ -43,12 +44,16 @@ pub(super) struct Search<'a, T: Tree> {
     pub(super) held_count: HeldCount,
     /// Nobody wants further results.
     pub(super) is_over: AtomicBool,
+    /// Where an index tells which files there are.
+    pub(super) indexed: Option<Indexed<'a>>,
+    /// Where there is work for more searches than the host has processors.
+    pub(super) turns: &'a dyn Turns,
 }
 
 /// What one thread keeps for itself.
 pub(super) struct Scratch {
     buffer: Vec<u8>,
-    path: Vec<u8>,
+    pub(super) path: Vec<u8>,
     searcher: Searcher,
 }
 
@@ -74,6 +79,8 @@ pub(super) enum Task<D> {
         slot: u32,
         included: bool,
     },
+    /// Files of the index.
+    Known(Range<u32>),
 }
 
 /// A directory whose names are known.
@@ -156,7 +163,12 @@ impl<T: Tree> Search<'_, T> {
     }
 
     pub(super) fn run(&self, task: Task<T::Directory>, scratch: &mut Scratch) -> Outcome<T::Directory> {
+        let _turn = Turn::take(self.turns);
         match task {
+            Task::Known(files) => match &self.indexed {
+                Some(indexed) => self.scan_known(indexed, files, scratch),
+                None => Outcome::new(),
+            },
             Task::Run { directory, files } => self.scan_files(&directory, &files, scratch),
             Task::List { above, slot, included } => {
                 let mut outcome = Outcome::new();
@@ -172,17 +184,27 @@ impl<T: Tree> Search<'_, T> {
     /// The root of the search.
     pub(super) fn begin(&self, scratch: &mut Scratch) -> Result<Outcome<T::Directory>, Fault> {
         let mut outcome = Outcome::new();
+        if let Some(indexed) = &self.indexed {
+            outcome.tasks = indexed.tasks();
+            return Ok(outcome);
+        }
         let fault = |error| Fault::at(&self.plan.path, error);
         let inode = self.tree.stat_directory(&self.root).map_err(fault)?.inode;
         let held = self.held_count.hold(self.root.clone());
         let place = Arc::new(Place::root(inode));
+        let prefix = self.prefix();
+        let slots = self.slots(&self.root).map_err(fault)?;
+        self.plan_directory(Listed { place, held, slots, prefix }, &mut outcome, scratch);
+        Ok(outcome)
+    }
+
+    /// How the paths of the answer begin.
+    pub(super) fn prefix(&self) -> Vec<u8> {
         let mut prefix = self.plan.path.as_bytes().to_vec();
         if !self.plan.path.is_root() {
             prefix.push(b'/');
         }
-        let slots = self.slots(&self.root).map_err(fault)?;
-        self.plan_directory(Listed { place, held, slots, prefix }, &mut outcome, scratch);
-        Ok(outcome)
+        prefix
     }
 
     fn slots(&self, directory: &T::Directory) -> Result<Slots, TreeError> {
@@ -426,7 +448,7 @@ impl<T: Tree> Search<'_, T> {
 }
 
 /// Counts a file that could not be opened or read.
-fn count<D>(error: TreeError, step: &mut Step, outcome: &mut Outcome<D>) {
+pub(super) fn count<D>(error: TreeError, step: &mut Step, outcome: &mut Outcome<D>) {
     match error {
         // It went away, or became a link or a directory, since it was listed.
         TreeError::NotFound | TreeError::NotDirectory(_) => {}
@@ -434,6 +456,24 @@ fn count<D>(error: TreeError, step: &mut Step, outcome: &mut Outcome<D>) {
         TreeError::NotRegular(_) => step.skipped.special += 1,
         TreeError::Changed => outcome.end = Some(End::Fault(Fault::OfflineChanged)),
         _ => step.skipped.unreadable += 1,
+    }
+}
+
+/// A turn that is given back.
+struct Turn<'a> {
+    turns: &'a dyn Turns,
+    number: u64,
+}
+
+impl<'a> Turn<'a> {
+    fn take(turns: &'a dyn Turns) -> Self {
+        Self { turns, number: turns.take() }
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.turns.give(self.number);
     }
 }
 

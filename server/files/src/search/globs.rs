@@ -30,7 +30,11 @@ pub enum Verdict {
 }
 
 #[derive(Debug, Clone)]
-struct Matcher(Gitignore);
+enum Matcher {
+    /// Names at any depth, of whatever kind: what most callers exclude, asked of every file of a tree.
+    Names(Vec<Vec<u8>>),
+    Globs(Gitignore),
+}
 
 impl GlobSet {
     /// Compiles both lists; an empty include allows everything.
@@ -67,6 +71,13 @@ impl Matcher {
             return Ok(None);
         }
         let mut builder = GitignoreBuilder::new("");
+        let is_name = |glob: &String| {
+            let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
+            !matches!(glob.as_str(), "" | "." | "..") && glob.bytes().all(is_plain)
+        };
+        if globs.iter().all(|glob| is_name(glob) && glob.len() <= limits.glob_bytes_max) {
+            return Ok(Some(Self::Names(globs.iter().map(|glob| glob.as_bytes().to_vec()).collect())));
+        }
         builder.allow_unclosed_class(false);
         for (index, glob) in globs.iter().enumerate() {
             let refuse = |position: usize, message: String| Fault::InvalidPattern {
@@ -87,11 +98,17 @@ impl Matcher {
             })?;
         }
         let matcher = builder.build().map_err(|error| Fault::invalid(field, error.to_string()))?;
-        Ok(Some(Self(matcher)))
+        Ok(Some(Self::Globs(matcher)))
     }
 
     fn is_match(&self, path: &[u8], is_directory: bool) -> bool {
-        self.0.matched(OsStr::from_bytes(path), is_directory).is_ignore()
+        match self {
+            Self::Names(names) => {
+                let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or(path);
+                names.iter().any(|known| known == name)
+            }
+            Self::Globs(globs) => globs.matched(OsStr::from_bytes(path), is_directory).is_ignore(),
+        }
     }
 }
 
@@ -291,6 +308,18 @@ mod tests {
     }
 
     proptest! {
+        /// A name in a class is the same glob, matched the other way.
+        #[test]
+        fn a_plain_name_is_a_glob(name in "[a-c._-]{1,4}", path in "([a-c._-]{1,4}/){0,3}[a-c._-]{1,4}", is_directory: bool) {
+            let (first, rest) = name.split_at(1);
+            if let (Ok(plain), Ok(glob)) = (set(&[&name], &[&name]), set(&[&format!("[{first}]{rest}")], &[])) {
+                prop_assert_eq!(plain.include.is_some(), matches!(plain.include, Some(Matcher::Names(_))));
+                let verdict = |matcher: &Option<Matcher>| matcher.as_ref().map(|matcher| matcher.is_match(path.as_bytes(), is_directory));
+                prop_assert_eq!(verdict(&plain.include), verdict(&glob.include));
+                prop_assert_eq!(verdict(&plain.exclude), verdict(&glob.include));
+            }
+        }
+
         #[test]
         fn no_glob_panics(glob in "[a*?{},\\[\\]!/\\\\.\u{e9} -]{0,12}", path in "[a./\u{e9}]{1,8}") {
             if let Ok(set) = set(&[&glob], &[]) {

@@ -7,11 +7,16 @@
 //!        └─ file (open, read within bounds; list into work)   held (which directories are open)
 //!             └─ scan (bytes → matches and context; steady where a pattern is slow)   size (encoded bytes) ──► sink
 //! ```
-//! No index, no map of a live file, no `.gitignore`; symbolic links are never followed beneath the path that is searched.
+//! A tree that is known to stand still may have an [`index`]: then `indexed` goes over its files instead of a walk, and opens
+//! those that may match. No map of a live file, no `.gitignore`; symbolic links are never followed beneath the path that is
+//! searched.
 
+mod any_case;
 mod file;
 pub mod globs;
 mod held;
+pub mod index;
+mod indexed;
 pub mod pattern;
 mod plan;
 mod re2;
@@ -24,6 +29,8 @@ use std::sync::atomic::AtomicBool;
 use self::{
     file::{Outcome, Scratch, Search, Step},
     held::HeldCount,
+    index::Index,
+    indexed::Indexed,
     plan::Schedule,
 };
 use crate::{
@@ -108,14 +115,50 @@ pub struct Skipped {
     pub unreadable: u64,
 }
 
-/// Answers a Search, pushing matches in path order and each file's in line order.
-///
-/// Blocks, and works with `search_thread_count` threads: the caller's, which alone pushes, and others that end before this
-/// returns, a fraction of a second after the budget is spent or the sink broke. The answer is the same for every number of
-/// threads and every run over the same files, unless the budget cut it short: then it is the beginning of that answer.
+/// Who may work now, where there are more searches than processors. A turn lasts for one run of files or one directory, so
+/// for milliseconds unless the tree is slow.
+pub trait Turns: Send + Sync {
+    /// Waits for a turn, and gives its number.
+    fn take(&self) -> u64;
+    /// Gives it back.
+    fn give(&self, number: u64);
+}
+
+/// Every turn at once.
+pub struct Unhindered;
+
+impl Turns for Unhindered {
+    fn take(&self) -> u64 {
+        0
+    }
+
+    fn give(&self, _: u64) {}
+}
+
+/// What a search may use besides its tree.
+#[derive(Clone, Copy)]
+pub struct Aids<'a> {
+    /// Of this tree as it is now, or at least of a part of it.
+    pub index: Option<&'a Index>,
+    /// Asked before each piece of work.
+    pub turns: &'a dyn Turns,
+}
+
+/// A search that was done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Searched {
+    /// How it ended.
+    pub end: SearchEnd,
+    /// Where it began, without links on the way; nothing where that is no directory.
+    pub root: Option<TreePath>,
+    /// Whether an index told which files there are.
+    pub by_index: bool,
+}
+
+/// As [`run_with`], without aids.
 ///
 /// # Errors
-/// Before the first match: everything of the path, `Symlink`, `NotRegular`. `Gone` when the sink broke.
+/// As there.
 pub fn run<T: Tree>(
     tree: &T,
     plan: &SearchPlan,
@@ -123,8 +166,29 @@ pub fn run<T: Tree>(
     budget: &dyn Budget,
     sink: &mut dyn Sink<Match>,
 ) -> Result<SearchEnd, Fault> {
+    let aids = Aids { index: None, turns: &Unhindered };
+    run_with(tree, plan, limits, aids, budget, sink).map(|searched| searched.end)
+}
+
+/// Answers a Search, pushing matches in path order and each file's in line order.
+///
+/// Blocks, and works with `search_thread_count` threads: the caller's, which alone pushes, and others that end before this
+/// returns, a fraction of a second after the budget is spent or the sink broke. The answer is the same for every number of
+/// threads, with and without an index, and every run over the same files, unless the budget cut it short: then it is the
+/// beginning of that answer.
+///
+/// # Errors
+/// Before the first match: everything of the path, `Symlink`, `NotRegular`. `Gone` when the sink broke.
+pub fn run_with<T: Tree>(
+    tree: &T,
+    plan: &SearchPlan,
+    limits: &Limits,
+    aids: Aids<'_>,
+    budget: &dyn Budget,
+    sink: &mut dyn Sink<Match>,
+) -> Result<Searched, Fault> {
     let found = walk::resolve(tree, &plan.path, LastLink::Keep, limits)?;
-    let search = |root, root_path| Search {
+    let search = |root, root_path, indexed| Search {
         tree,
         plan,
         limits,
@@ -133,6 +197,8 @@ pub fn run<T: Tree>(
         root_path,
         held_count: HeldCount::default(),
         is_over: AtomicBool::new(false),
+        indexed,
+        turns: aids.turns,
     };
     let mut scratch = Scratch::new(plan);
     let fault = |error| Fault::at(&plan.path, error);
@@ -147,7 +213,10 @@ pub fn run<T: Tree>(
             }
         },
     };
-    let search = search(root, found.path);
+    let at = first_file.is_none().then(|| found.path.clone());
+    let indexed = at.as_ref().zip(aids.index).and_then(|(at, index)| Indexed::new(index, plan, at));
+    let by_index = indexed.is_some();
+    let search = search(root, found.path, indexed);
     let (first, thread_count) = match first_file {
         _ if search.is_kernel(&search.root_path) => {
             let skipped = Skipped { special: 1, ..Skipped::default() };
@@ -166,7 +235,7 @@ pub fn run<T: Tree>(
     };
     let end = Schedule::new(&search, first).run(thread_count, &mut scratch, sink)?;
     tree.verify().map_err(fault)?;
-    Ok(end)
+    Ok(Searched { end, root: at, by_index })
 }
 
 /// The refusal of a search at a link, which says where to search instead.
@@ -184,5 +253,9 @@ impl Skipped {
     }
 }
 
+#[cfg(test)]
+mod ending;
+#[cfg(test)]
+mod fuzz;
 #[cfg(test)]
 mod tests;

@@ -16,6 +16,8 @@ use regex_syntax::{
 };
 
 use super::{
+    any_case::AnyCase,
+    index::Query,
     re2::{self, Haystack, Translation},
     steady::{Caches, Halt, Steady},
 };
@@ -40,7 +42,11 @@ const NEST_MAX: u32 = 100_000;
 
 /// A compiled pattern.
 #[derive(Debug, Clone)]
-pub struct Pattern(Kind);
+pub struct Pattern {
+    kind: Kind,
+    /// What a text must hold so that it can match.
+    query: Arc<Query>,
+}
 
 #[derive(Debug, Clone)]
 enum Kind {
@@ -52,6 +58,8 @@ enum Kind {
         line: Regex,
         /// Over one line, if that may take long.
         steady: Arc<Steady>,
+        /// Over many lines, where that is quicker.
+        any_case: Option<Box<AnyCase>>,
     },
 }
 
@@ -93,10 +101,11 @@ impl Pattern {
                     return Err(refuse(position, "a pattern cannot match across lines, so it cannot hold a newline"));
                 }
                 if case == Case::Sensitive {
-                    return Ok(Self(Kind::Literal(Box::new(Finder::new(text).into_owned()))));
+                    let kind = Kind::Literal(Box::new(Finder::new(text).into_owned()));
+                    return Ok(Self { kind, query: Arc::new(Query::of_literal(text.as_bytes())) });
                 }
-                let text = format!("(?i:{})", re2::spell_all(text));
-                compile(&Spellings { loose: text.clone(), lines: text.clone(), line: text })
+                let spelt = format!("(?i:{})", re2::spell_all(text));
+                compile(&Spellings { loose: spelt.clone(), lines: spelt.clone(), line: spelt }, AnyCase::new(text))
             }
             (Syntax::Regex, case) => {
                 let fold_case = case == Case::Insensitive;
@@ -108,11 +117,11 @@ impl Pattern {
                 let (lines, loose) = (translate(Haystack::Buffer)?.text, translate(Haystack::Loose)?.text);
                 let spellings = Spellings { line, lines, loose };
                 if depth <= SHALLOW_DEPTH_MAX {
-                    return compile(&spellings);
+                    return compile(&spellings, None);
                 }
                 thread::scope(|scope| {
                     let builder = thread::Builder::new().stack_size(DEEP_STACK_BYTES);
-                    let thread = builder.spawn_scoped(scope, || compile(&spellings));
+                    let thread = builder.spawn_scoped(scope, || compile(&spellings, None));
                     let thread = thread.map_err(|_| Fault::Overloaded { what: "threads" })?;
                     thread.join().unwrap_or(Err(Fault::Internal("the compiler of a pattern failed")))
                 })
@@ -122,10 +131,17 @@ impl Pattern {
 
     /// The first match in one line, given without its end: where it begins and just past where it ends, in bytes.
     pub fn find_in_line(&self, line: &[u8]) -> Option<(usize, usize)> {
-        match &self.0 {
+        match &self.kind {
             Kind::Literal(finder) => finder.find(line).map(|start| (start, start + finder.needle().len())),
             Kind::Regex { line: regex, .. } => regex.find(line).map(|found| (found.start(), found.end())),
         }
+    }
+}
+
+impl Pattern {
+    /// What a text must hold so that it can match.
+    pub(super) fn query(&self) -> &Query {
+        &self.query
     }
 }
 
@@ -143,7 +159,7 @@ impl Searcher {
 
     /// Most bytes that are given to [`Searcher::candidate`] at once.
     pub(super) fn window_bytes_max(&self) -> usize {
-        match &self.pattern.0 {
+        match &self.pattern.kind {
             Kind::Literal(_) => WINDOW_BYTES_MAX,
             Kind::Regex { steady, .. } => (VISIT_COUNT_MAX / steady.state_count()).clamp(1, WINDOW_BYTES_MAX),
         }
@@ -152,8 +168,9 @@ impl Searcher {
     /// A place in the first line of `lines` that may match; it lies in that line or right behind it. Only whole lines are
     /// given.
     pub(super) fn candidate(&self, lines: &[u8]) -> Option<usize> {
-        match &self.pattern.0 {
+        match &self.pattern.kind {
             Kind::Literal(finder) => finder.find(lines),
+            Kind::Regex { any_case: Some(any_case), .. } => any_case.find(lines),
             Kind::Regex { lines: matcher, .. } => {
                 let found = matcher.find_candidate_line(lines).expect("the error of this matcher is never made");
                 found.map(|found| match found {
@@ -169,7 +186,7 @@ impl Searcher {
         line: &[u8],
         go_on: &mut dyn FnMut() -> ControlFlow<()>,
     ) -> Result<Option<(usize, usize)>, Halt> {
-        match &self.pattern.0 {
+        match &self.pattern.kind {
             Kind::Regex { steady, .. } if line.len() > VISIT_COUNT_MAX / steady.state_count() => {
                 let caches = self.caches.get_or_insert_with(|| steady.caches());
                 steady.find(caches, line, go_on)
@@ -186,7 +203,7 @@ struct Spellings {
     loose: String,
 }
 
-fn compile(spellings: &Spellings) -> Result<Pattern, Fault> {
+fn compile(spellings: &Spellings, any_case: Option<AnyCase>) -> Result<Pattern, Fault> {
     let line = RegexBuilder::new(&spellings.line)
         .size_limit(PROGRAM_BYTES_MAX)
         .dfa_size_limit(CACHE_BYTES_MAX)
@@ -199,7 +216,14 @@ fn compile(spellings: &Spellings) -> Result<Pattern, Fault> {
     };
     let steady = Steady::new(&spellings.line, PROGRAM_BYTES_MAX, CACHE_BYTES_MAX, NEST_MAX);
     let steady = Arc::new(steady.ok_or_else(|| explain("size limit"))?);
-    Ok(Pattern(Kind::Regex { lines: Box::new(lines), line, steady }))
+    let hir = parse(&spellings.line);
+    let query = Arc::new(hir.map_or(Query::Anything, |hir| Query::of_expression(&hir)));
+    Ok(Pattern { kind: Kind::Regex { lines: Box::new(lines), line, steady, any_case: any_case.map(Box::new) }, query })
+}
+
+/// As the compiler of `regex` parses it.
+fn parse(text: &str) -> Option<Hir> {
+    ParserBuilder::new().utf8(false).nest_limit(NEST_MAX).build().parse(text).ok()
 }
 
 fn matcher(text: &str) -> Result<RegexMatcher, grep_regex::Error> {
@@ -219,7 +243,7 @@ fn matcher(text: &str) -> Result<RegexMatcher, grep_regex::Error> {
 /// one is added that asks for nothing. Where no literals are found after all, that boundary would be costly: so a text
 /// that matches is made up, to see how the matcher finds it.
 fn by_inner_literals(spellings: &Spellings) -> Option<RegexMatcher> {
-    let hir = ParserBuilder::new().utf8(false).nest_limit(NEST_MAX).build().parse(&spellings.loose).ok()?;
+    let hir = parse(&spellings.loose)?;
     let mut prefixes = Extractor::new().extract(&hir);
     prefixes.optimize_for_prefix_by_preference();
     if prefixes.is_finite() {

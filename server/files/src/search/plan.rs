@@ -105,7 +105,8 @@ impl<'a, T: Tree> Schedule<'a, T> {
             let (key, task) = {
                 let mut board = self.lock();
                 loop {
-                    if self.search.is_over.load(Ordering::Relaxed) {
+                    // Of time that is up the emitter finds out itself, between any two things that it does.
+                    if self.search.ended().is_some() {
                         return;
                     }
                     if let Some(work) = self.is_room(&board).then(|| board.take()).flatten() {
@@ -185,6 +186,10 @@ impl<'a, T: Tree> Schedule<'a, T> {
         sink: &mut dyn Sink<Match>,
     ) -> Result<Option<SearchEnd>, Fault> {
         let plan = self.search.plan;
+        if let Some((first, _)) = outcome.steps.iter().find_map(|step| step.matches.first()) {
+            // All of it was read before this.
+            self.search.tree.verify().map_err(|error| Fault::at(&first.path, error))?;
+        }
         for step in outcome.steps {
             tally.all.files_scanned += step.files_scanned;
             tally.all.skipped.add(step.skipped);
@@ -195,7 +200,6 @@ impl<'a, T: Tree> Schedule<'a, T> {
                 if tally.bytes.saturating_add(size) > self.search.limits.search_result_bytes_max {
                     return Ok(Some(tally.stopped(Stop::Bytes)));
                 }
-                self.search.tree.verify().map_err(|error| Fault::at(&found.path, error))?;
                 if sink.push(found).is_break() {
                     return Err(Fault::Gone);
                 }

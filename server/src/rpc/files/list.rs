@@ -104,10 +104,7 @@ impl Files {
                 stop_reason: encode::stop(end.stop).into(),
                 unreadable: encode::count(end.unreadable),
             });
-            match outlet.push(waiting) {
-                ControlFlow::Continue(()) => Ok(()),
-                ControlFlow::Break(()) => Err(Fault::Gone.into()),
-            }
+            outlet.push_last(waiting)
         })
         .await
         .map(Answers::Lane)

@@ -121,10 +121,7 @@ impl Files {
                 line_count: end.line_count.map(encode::count),
                 changed: end.changed,
             });
-            match outlet.push(waiting) {
-                ControlFlow::Continue(()) => Ok(()),
-                ControlFlow::Break(()) => Err(Fault::Gone.into()),
-            }
+            outlet.push_last(waiting)
         })
         .await
         .map(Answers::Lane)

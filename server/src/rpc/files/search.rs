@@ -10,7 +10,7 @@ use dormouse_files::{
     limits::Limits,
     path::TreePath,
     search::{
-        self, Match, SearchPlan,
+        self, Aids, Match, SearchPlan,
         globs::GlobSet,
         pattern::{Case, Pattern, Syntax},
     },
@@ -20,7 +20,7 @@ use prost::Message;
 use tonic::Request;
 
 use crate::{
-    host::{Feature, ReadSource, Walk, error::Failure},
+    host::{Feature, ReadSource, Walk, error::Failure, index::Wanted},
     rpc::{
         files::{
             Files, ReadCall, encode,
@@ -37,6 +37,8 @@ use crate::{
 const BATCH_BYTES_MAX: usize = 64 << 10;
 /// A batch does not wait longer than this for more, where more comes at all.
 const BATCH_TIME_MAX: Duration = Duration::from_millis(100);
+/// A search over fewer files is quick without an index.
+const INDEX_FILE_COUNT_MIN: u64 = 100;
 /// What is excluded where the caller says nothing.
 const EXCLUDE_DEFAULT: [&str; 2] = [".git", "node_modules"];
 
@@ -123,6 +125,7 @@ impl Files {
             file_bytes_max: shape.file_bytes_max,
             machine_root: reading.machine_root(),
         };
+        let (plan_workspace, has_include) = (workspace.clone(), !request.include.is_empty());
         let tell = move |failure: Failure| status::of(&workspace, &failure);
         lane::stream(budget, tell, move |budget, outlet| {
             let _room = room;
@@ -147,9 +150,14 @@ impl Files {
                 waiting.matches.push(found);
                 flow
             };
-            let end = search::run(&place, &plan, &host.settings().limits, budget, &mut sink)
+            let key = reading.index_key();
+            let index = key.and_then(|key| host.indexes().find(&plan_workspace, key));
+            let turns = host.turns().of(&plan_workspace);
+            let aids = Aids { index: index.as_deref(), turns: &turns };
+            let searched = search::run_with(&place, &plan, &host.settings().limits, aids, budget, &mut sink)
                 .map_err(|fault| reading.told(fault.into()))?;
             reading.check_still()?;
+            let end = searched.end;
             waiting.end = Some(v1::SearchEnd {
                 truncated: end.stop.is_some(),
                 stop_reason: encode::stop(end.stop).into(),
@@ -161,10 +169,14 @@ impl Files {
                     unreadable: encode::count(end.skipped.unreadable),
                 }),
             });
-            match outlet.push(waiting) {
-                ControlFlow::Continue(()) => Ok(()),
-                ControlFlow::Break(()) => Err(Fault::Gone.into()),
+            outlet.push_last(waiting)?;
+            // The answer is on its way: what is left to do is for the next search.
+            let has_read_all = end.stop.is_none() && end.files_scanned >= INDEX_FILE_COUNT_MIN && !has_include;
+            if let (Some(key), Some(root), true) = (key, searched.root, has_read_all && !searched.by_index) {
+                let (workspace, globs, machine_root) = (plan_workspace, plan.globs, plan.machine_root);
+                host.indexes().want(Wanted { workspace, key, place, root, globs, machine_root });
             }
+            Ok(())
         })
         .await
         .map(Answers::Lane)
