@@ -618,7 +618,7 @@ mod tests {
         fs::write(&image, "image").unwrap();
         let with_token = |token: &str| {
             let address = GuestAddress::Unix(directory.path().join("sockets/s"));
-            let mut spec = machine(&[image.clone()], Some(address));
+            let mut spec = machine(std::slice::from_ref(&image), Some(address));
             if let Spec::Machine { guest: Some(guest), .. } = &mut spec {
                 guest.token = token.to_owned();
             }
