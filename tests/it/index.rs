@@ -100,7 +100,7 @@ fn answers_with_an_index_are_those_without() {
     let site = Site::both_with(setup(state.path()).argument("--search-index").argument("off"), "64M", grown);
     let expect = answers(&site);
     assert_eq!(answers(&site), expect);
-    assert_eq!(files(state.path()), [PathBuf::new(); 0], "it is switched off");
+    assert_eq!(files(state.path()), Vec::<PathBuf>::new(), "it is switched off");
     assert!(expect[0].end.files_scanned > 240 && expect[0].matches.len() > 30, "{:?}", expect[0].end);
 
     let state = tempfile::tempdir().expect("a place");
@@ -134,7 +134,7 @@ fn an_index_goes_when_its_rest_ends() {
     wait(state.path(), 1);
     let unseal = host::UnsealWorkspaceRequest { name: ASLEEP.to_owned(), ..Default::default() };
     site.wait(site.host().unseal_workspace(unseal)).expect("it is on its way back");
-    assert_eq!(files(state.path()), [PathBuf::new(); 0]);
+    assert_eq!(files(state.path()), Vec::<PathBuf>::new());
     // What was written meanwhile is found: the index of before says nothing.
     dormouse_tests::image::run("debugfs", &["-w", "-R", "rm /src/part-0/file_0.rs"], &[&site.image], &[]);
     let seal = host::SealWorkspaceRequest { name: ASLEEP.to_owned(), ..Default::default() };
@@ -144,5 +144,5 @@ fn an_index_goes_when_its_rest_ends() {
     wait(state.path(), 1);
     let release = host::ReleaseWorkspaceRequest { name: ASLEEP.to_owned(), ..Default::default() };
     site.wait(site.host().release_workspace(release)).expect("it is forgotten");
-    assert_eq!(files(state.path()), [PathBuf::new(); 0]);
+    assert_eq!(files(state.path()), Vec::<PathBuf>::new());
 }

@@ -30,8 +30,8 @@ use crate::host::error::Failure;
 /// Messages that wait between a lane and its caller: with pieces of 256 KiB, 1 MiB for each call.
 const MESSAGE_COUNT_MAX: usize = 4;
 
-/// How long before the caller's deadline its work ends, so that what it has found arrives in time; of a short time only a
-/// quarter.
+/// How long before the caller's deadline its work ends, so that what it has found arrives in time; of a short time only an
+/// eighth.
 const MARGIN_MAX: Duration = Duration::from_millis(200);
 
 /// What a call on a lane may spend.
@@ -52,7 +52,7 @@ impl LaneBudget {
     /// The work is told a little before the caller's deadline, so that what it has found by then still arrives.
     pub fn new(deadline: Option<Instant>, time: Option<Duration>) -> Self {
         let now = Instant::now();
-        let margin = |left: Duration| (left / 4).min(MARGIN_MAX);
+        let margin = |left: Duration| (left / 8).min(MARGIN_MAX);
         Self {
             deadline: deadline.map(|deadline| deadline - margin(deadline.saturating_duration_since(now))),
             until: time.and_then(|time| now.checked_add(time)),
@@ -324,8 +324,8 @@ mod tests {
             deadline - LaneBudget::new(Some(deadline), None).deadline.unwrap()
         };
         assert_eq!(until(Duration::from_secs(10)), Duration::from_millis(200));
-        assert_eq!(until(Duration::from_secs(1)), Duration::from_millis(200));
-        assert!(until(Duration::from_millis(100)) <= Duration::from_millis(25));
+        assert_eq!(until(Duration::from_secs(2)), Duration::from_millis(200));
+        assert!(until(Duration::from_millis(100)) <= Duration::from_micros(12_500));
         let timed = LaneBudget::new(None, Some(Duration::ZERO));
         assert_eq!(timed.spent(), Some(Spent::Time));
         timed.untimed();

@@ -125,7 +125,7 @@ impl Files {
             file_bytes_max: shape.file_bytes_max,
             machine_root: reading.machine_root(),
         };
-        let (plan_workspace, has_include) = (workspace.clone(), !request.include.is_empty());
+        let (name, has_include) = (workspace.clone(), !request.include.is_empty());
         let tell = move |failure: Failure| status::of(&workspace, &failure);
         lane::stream(budget, tell, move |budget, outlet| {
             let _room = room;
@@ -151,8 +151,8 @@ impl Files {
                 flow
             };
             let key = reading.index_key();
-            let index = key.and_then(|key| host.indexes().find(&plan_workspace, key));
-            let turns = host.turns().of(&plan_workspace);
+            let index = key.and_then(|key| host.indexes().find(&name, key));
+            let turns = host.turns().of(&name);
             let aids = Aids { index: index.as_deref(), turns: &turns };
             let searched = search::run_with(&place, &plan, &host.settings().limits, aids, budget, &mut sink)
                 .map_err(|fault| reading.told(fault.into()))?;
@@ -173,7 +173,7 @@ impl Files {
             // The answer is on its way: what is left to do is for the next search.
             let has_read_all = end.stop.is_none() && end.files_scanned >= INDEX_FILE_COUNT_MIN && !has_include;
             if let (Some(key), Some(root), true) = (key, searched.root, has_read_all && !searched.by_index) {
-                let (workspace, globs, machine_root) = (plan_workspace, plan.globs, plan.machine_root);
+                let (workspace, globs, machine_root) = (name, plan.globs, plan.machine_root);
                 host.indexes().want(Wanted { workspace, key, place, root, globs, machine_root });
             }
             Ok(())
