@@ -92,13 +92,13 @@ fn a_clone_is_made_at_seal_and_gone_at_unseal() {
     check_read(&site);
     assert_eq!(sealed.clones(&site), 1, "one for all reads");
 
-    let resume = host::ResumeWorkspaceRequest { name: CLONED.to_owned(), ..Default::default() };
-    let woken = site.wait(client().resume_workspace(resume)).expect("it runs").into_inner();
-    assert_eq!(state(woken.workspace), WorkspaceState::Running);
+    let unseal = host::UnsealWorkspaceRequest { name: CLONED.to_owned(), ..Default::default() };
+    let woken = site.wait(client().unseal_workspace(unseal)).expect("its machine may start").into_inner();
+    assert_eq!(state(woken.workspace), WorkspaceState::Resuming);
     assert_eq!(sealed.clones(&site), 0, "it went at Unseal");
 
-    let suspend = host::SuspendWorkspaceRequest { name: CLONED.to_owned(), ..Default::default() };
-    let slept = site.wait(client().suspend_workspace(suspend)).expect("it sleeps").into_inner();
+    let seal = host::SealWorkspaceRequest { name: CLONED.to_owned(), ..Default::default() };
+    let slept = site.wait(client().seal_workspace(seal)).expect("it sleeps").into_inner();
     assert_eq!(state(slept.workspace), WorkspaceState::Suspended);
     assert_eq!(sealed.clones(&site), 1, "made at Seal, before any read");
     check_read(&site);
