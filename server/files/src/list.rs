@@ -117,7 +117,7 @@ struct Frame<D> {
 enum Lead {
     /// Nothing beneath is included.
     Nowhere,
-    /// The first included path beneath: directories that come before it and do not hold it lead nowhere.
+    /// The first included path beneath: directories whose contents come before it, and do not hold it, lead nowhere.
     To(TreePath),
 }
 
@@ -292,7 +292,7 @@ impl<T: Tree> Listing<'_, T> {
     /// Whether everything beneath `directory` comes before what is asked for.
     fn is_before_start(&self, directory: &TreePath) -> bool {
         let Some(start) = &self.plan.start_after else { return false };
-        let first = [directory.as_bytes(), b"/"].concat();
+        let first = beneath(directory);
         first.as_slice() < start.as_bytes() && !start.as_bytes().starts_with(&first)
     }
 
@@ -303,7 +303,8 @@ impl<T: Tree> Listing<'_, T> {
             match self.leads.get(&place) {
                 Some(Lead::Nowhere) => return Some(false),
                 Some(Lead::To(target)) if target.is_within(directory) => return Some(true),
-                Some(Lead::To(target)) => return (directory < target).then_some(false),
+                // Its contents come at its name and a `/`, which may be behind the target though its name is before it.
+                Some(Lead::To(target)) => return (beneath(directory).as_slice() < target.as_bytes()).then_some(false),
                 None => above = place.parent(),
             }
         }
@@ -387,6 +388,11 @@ impl<T: Tree> Listing<'_, T> {
         }
         Ok((target, complete))
     }
+}
+
+/// What every path beneath `directory` begins with.
+fn beneath(directory: &TreePath) -> Vec<u8> {
+    [directory.as_bytes(), b"/"].concat()
 }
 
 /// A path beneath `root` as globs see it, without a leading `/`.

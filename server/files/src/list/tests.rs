@@ -87,6 +87,14 @@ fn directories_that_lead_to_an_included_file_come_with_it() {
     check(&tree(), "/", &Ask { include: &["*.ts"], exclude: &["x"], ..ALL }, &[]);
 }
 
+/// `/b/!` comes before `/b/!.`, and what it holds behind what `/b/!.` holds.
+#[test]
+fn a_directory_whose_contents_come_behind_the_first_that_is_included_leads_to_its_own() {
+    let tree = MemoryTree::default().file("/b/!./0", b"").file("/b/!/0", b"");
+    let all = ["/b", "/b/!", "/b/!.", "/b/!./0", "/b/!/0"];
+    check(&tree, "/", &Ask { depth: 3, include: &["*0"], ..ALL }, &all);
+}
+
 #[test]
 fn met_exactly_is_not_truncated() {
     let end =
