@@ -12,6 +12,7 @@
 //! `DORMOUSE_RACE_SECONDS` (2) is the length of each run.
 
 use std::{
+    collections::HashMap,
     fs::OpenOptions,
     os::unix::fs::FileExt,
     path::Path,
@@ -51,14 +52,15 @@ fn number_at(text: &[u8], at: usize) -> Option<u64> {
     std::str::from_utf8(text.get(at..at + 10)?).ok()?.parse().ok()
 }
 
-/// One update: the writer's number becomes `next`.
-fn update(writer: Writer, root: &Path, next: u64) -> std::io::Result<()> {
+/// One update: the writer's number becomes `next`. What is about to be renamed over the file is told to `renames` before.
+fn update(writer: Writer, root: &Path, next: u64, renames: impl FnOnce(&[u8])) -> std::io::Result<()> {
     let file = root.join("f");
     let digits = format!("{next:010}");
     match writer {
         Writer::Rename => {
             let mut text = std::fs::read(&file)?;
             text[WRITER_AT as usize..WRITER_AT as usize + 10].copy_from_slice(digits.as_bytes());
+            renames(&text);
             std::fs::write(root.join("other"), text)?;
             std::fs::rename(root.join("other"), &file)
         }
@@ -122,6 +124,9 @@ struct Race {
     root: std::path::PathBuf,
     /// The number of the last update that the writer has completed.
     completed: AtomicU64,
+    /// What a writer that renames has put in place, since it may bring any older count of patches back: its update by the
+    /// revision. As long as its updates.
+    renamed: Mutex<HashMap<Revision, u64>>,
     /// Held for the length of one patch: the writer takes it to look when no patch is under way.
     patching: Mutex<()>,
     stop: AtomicBool,
@@ -149,6 +154,7 @@ fn race(writer: Writer, how: How) {
         how,
         root,
         completed: AtomicU64::new(0),
+        renamed: Mutex::default(),
         patching: Mutex::new(()),
         stop: AtomicBool::new(false),
     };
@@ -192,7 +198,10 @@ impl Race {
                 continue;
             }
             last += step;
-            update(self.writer, &self.root, last).expect("an update");
+            let renames = |text: &[u8]| {
+                self.renamed.lock().expect("nobody panics").insert(Revision::of(text), last);
+            };
+            update(self.writer, &self.root, last, renames).expect("an update");
             completed = last;
             self.completed.store(completed, Ordering::SeqCst);
             seen.updates += 1;
@@ -275,8 +284,12 @@ impl Race {
 
     /// The update that the replaced revision of an answer has, where it is this one or a later one.
     fn told_by(&self, done: &PatchDone, update: u64, count: u64) -> Option<u64> {
+        let renamed =
+            done.previous_revision.and_then(|old| self.renamed.lock().expect("nobody panics").get(&old).copied());
+        if renamed.is_some_and(|writer| writer >= update) {
+            return renamed;
+        }
         let last = self.completed.load(Ordering::SeqCst) + 20;
-        // A writer that renames may bring an older count of patches back.
         let counts = || (count.saturating_sub(2)..=count + 1).rev();
         (update..=last).find(|writer| {
             counts().any(|patches| done.previous_revision == Some(Revision::of(&text_of(*writer, patches))))
