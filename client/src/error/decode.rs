@@ -8,7 +8,7 @@ use tonic::{Code, Status};
 use tonic_types::StatusExt;
 
 use super::{Error, Inner, Kind};
-use crate::method::Method;
+use crate::{method::Method, trust::TlsFault};
 
 /// Of a `grpc-retry-pushback-ms` trailer (gRPC proposal A6).
 const PUSHBACK_TRAILER: &str = "grpc-retry-pushback-ms";
@@ -53,17 +53,22 @@ impl Error {
             request_id,
             attempts: 1,
             wake_failure: None,
+            tls_fault: std::error::Error::source(status).and_then(TlsFault::of),
         };
         if error.reason_name.is_empty() && error.code == Code::Unimplemented {
             error.become_feature_unavailable();
         }
         error.kind = kind(&error);
         error.retryable = match (error.metadata.get("retryable").map(String::as_str), pushback) {
+            _ if error.tls_fault.is_some_and(TlsFault::lasts) => false,
             (_, Some(None)) => false,
             (Some("false"), _) => false,
             (Some("true"), _) => true,
             _ => error.retry_after.is_some() || error.code == Code::Unavailable,
         };
+        if let Some(fault) = error.tls_fault {
+            error.message = format!("{} ({})", fault.fact(), error.message);
+        }
         if error.message.is_empty() {
             error.message = error.kind.fallback().to_owned();
         }
