@@ -58,6 +58,11 @@ impl Error {
         if error.reason_name.is_empty() && error.code == Code::Unimplemented {
             error.become_feature_unavailable();
         }
+        if error.reason_name.is_empty() && error.code == Code::DeadlineExceeded {
+            // Whether this side's clock or the transport's notices first must not change what the caller is told.
+            error.reason = Some(ErrorReason::DeadlineExceeded);
+            error.reason_name = ErrorReason::DeadlineExceeded.wire_name().to_owned();
+        }
         error.kind = kind(&error);
         error.retryable = match (error.metadata.get("retryable").map(String::as_str), pushback) {
             _ if error.tls_fault.is_some_and(TlsFault::lasts) => false,
