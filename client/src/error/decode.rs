@@ -327,6 +327,13 @@ mod tests {
     }
 
     #[test]
+    fn a_deadline_has_its_reason_whoever_noticed_it() {
+        let error = Error::from_status(Method::STAT, &Status::new(Code::DeadlineExceeded, ""));
+        assert_eq!((error.reason(), error.kind()), (Some(ErrorReason::DeadlineExceeded), &Kind::DeadlineExceeded));
+        assert_eq!((error.code_name(), error.retryable()), ("timeout", false));
+    }
+
+    #[test]
     fn another_domain_s_info_is_no_reason_of_ours() {
         let details = ErrorDetails::with_error_info("FILE_NOT_FOUND", "example.com", HashMap::new());
         let status = Status::with_error_details(Code::Unavailable, "proxy", details);

@@ -64,9 +64,7 @@ fn the_transcript_holds_every_command() {
         let name = page.expect("a page").file_name().into_string().expect("a name is text");
         let command = name.trim_end_matches(".1").replace('-', " ");
         // A page of a group has no command of its own.
-        if ["dormouse", "dormouse files", "dormouse workspaces"].contains(&&*command)
-            || command.ends_with(" help")
-        {
+        if ["dormouse", "dormouse files", "dormouse workspaces"].contains(&&*command) || command.ends_with(" help") {
             continue;
         }
         assert!(
