@@ -14,6 +14,8 @@ use hyper_util::rt::TokioIo;
 use tokio::net::UnixStream;
 use tonic::transport::{Channel, Endpoint as Transport, Uri};
 
+use crate::trust::{NoAuthorities, Trust, can_be_certified};
+
 /// The receiver's settings decide the speed of a Read: frames this large (bytes) halve the client's work.
 const FRAME_BYTES: u32 = 256 * 1024;
 const STREAM_WINDOW_BYTES: u32 = 4 * 1024 * 1024;
@@ -24,10 +26,12 @@ const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(30);
 const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(20);
 /// `sockaddr_un.sun_path` of unix(7), with its final zero byte.
 const UNIX_PATH_BYTES_MAX: usize = 107;
+const HTTPS_PORT: u16 = 443;
 
 /// The address of a host's listener.
 ///
-/// Written as `unix:/run/dormouse/files.sock`, `http://HOST:PORT` or `tcp:HOST:PORT`.
+/// Written as `unix:/run/dormouse/files.sock`, `https://HOST[:PORT]` (443 where it is left out), `http://HOST:PORT` or
+/// `tcp:HOST:PORT`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Endpoint {
     /// A Unix socket that speaks HTTP/2.
@@ -39,17 +43,23 @@ pub enum Endpoint {
         /// Never 0.
         port: u16,
     },
+    /// HTTP/2 over TLS; the server's certificate must be for this host.
+    Tls {
+        /// A name or an address; an IPv6 address without its brackets.
+        host: String,
+        /// Never 0.
+        port: u16,
+    },
 }
 
 /// Why a text is no endpoint.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EndpointError {
     /// No known scheme at the start.
-    #[error("endpoint {0:?} has no known scheme: write unix:PATH, http://HOST:PORT or tcp:HOST:PORT")]
+    #[error(
+        "endpoint {0:?} has no known scheme: write unix:PATH, https://HOST[:PORT], http://HOST:PORT or tcp:HOST:PORT"
+    )]
     Scheme(String),
-    /// `https://`: this client does not speak TLS yet.
-    #[error("endpoint {0:?}: TLS is not supported; use a Unix socket, or http:// through a tunnel that encrypts")]
-    Tls(String),
     /// The socket's path is empty, too long for the kernel, or holds a zero byte.
     #[error("endpoint {0:?}: a Unix socket's path has 1 to {UNIX_PATH_BYTES_MAX} bytes and no zero byte")]
     UnixPath(String),
@@ -59,8 +69,14 @@ pub enum EndpointError {
 }
 
 impl Endpoint {
-    /// A channel to this endpoint; nothing is sent before its first call. Must be called inside a Tokio runtime.
+    /// A channel to this endpoint; nothing is sent before its first call. Must be called inside a Tokio runtime. Over TLS
+    /// the system's authorities are trusted.
     pub fn channel(&self) -> Channel {
+        self.channel_with(&Trust::system())
+    }
+
+    /// The same, with a say in whose certificates are believed. Without TLS that means nothing.
+    pub fn channel_with(&self, trust: &Trust) -> Channel {
         match self {
             Self::Unix(path) => {
                 let path = path.clone();
@@ -75,14 +91,24 @@ impl Endpoint {
                 let uri = self.uri().expect("a parsed host and port make a URI");
                 settings(Transport::from(uri)).connect_lazy()
             }
+            Self::Tls { .. } => {
+                let uri = self.uri().expect("a parsed host and port make a URI");
+                let transport = settings(Transport::from(uri));
+                match transport.clone().tls_config(trust.config()) {
+                    Ok(transport) => transport.connect_lazy(),
+                    // The name was looked at when it was parsed, so the system has no authorities: told by the first call.
+                    Err(_) => transport.connect_with_connector_lazy(tower::service_fn(|_: Uri| async {
+                        Err::<TokioIo<UnixStream>, _>(NoAuthorities)
+                    })),
+                }
+            }
         }
     }
 
     fn uri(&self) -> Option<Uri> {
         match self {
             Self::Unix(_) => None,
-            Self::Tcp { host, port } if host.contains(':') => format!("http://[{host}]:{port}").parse().ok(),
-            Self::Tcp { host, port } => format!("http://{host}:{port}").parse().ok(),
+            Self::Tcp { .. } | Self::Tls { .. } => self.to_string().parse().ok(),
         }
     }
 }
@@ -111,35 +137,47 @@ impl FromStr for Endpoint {
             }
             return Ok(Self::Unix(Path::new(path).to_owned()));
         }
-        if text.starts_with("https:") {
-            return Err(EndpointError::Tls(text.to_owned()));
+        let refused = || EndpointError::HostPort(text.to_owned());
+        if let Some(rest) = text.strip_prefix("https://") {
+            let (host, port) =
+                host_and_port(rest.strip_suffix('/').unwrap_or(rest), Some(HTTPS_PORT)).ok_or_else(refused)?;
+            return if can_be_certified(&host) { Ok(Self::Tls { host, port }) } else { Err(refused()) };
         }
         let rest = match text.strip_prefix("http://") {
             Some(rest) => rest.strip_suffix('/').unwrap_or(rest),
             None => text.strip_prefix("tcp:").ok_or_else(|| EndpointError::Scheme(text.to_owned()))?,
         };
-        host_and_port(rest).ok_or_else(|| EndpointError::HostPort(text.to_owned()))
+        let (host, port) = host_and_port(rest, None).ok_or_else(refused)?;
+        let endpoint = Self::Tcp { host, port };
+        if endpoint.uri().is_some() { Ok(endpoint) } else { Err(refused()) }
     }
 }
 
-fn host_and_port(text: &str) -> Option<Endpoint> {
-    let (host, port) = text.rsplit_once(':')?;
-    let port: u16 = port.parse().ok().filter(|port| *port != 0)?;
+fn host_and_port(text: &str, default: Option<u16>) -> Option<(String, u16)> {
+    // The last colon of a bare "[::1]" belongs to the address.
+    let (host, port) = match text.rsplit_once(':').filter(|_| !text.ends_with(']')) {
+        Some((host, port)) => (host, port.parse().ok().filter(|port| *port != 0)?),
+        None => (text, default?),
+    };
     let host = match host.strip_prefix('[') {
         Some(inner) => inner.strip_suffix(']').filter(|inner| inner.parse::<std::net::Ipv6Addr>().is_ok())?,
         None if !host.is_empty() && host.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b)) => host,
         None => return None,
     };
-    let endpoint = Endpoint::Tcp { host: host.to_owned(), port };
-    endpoint.uri().is_some().then_some(endpoint)
+    Some((host.to_owned(), port))
 }
 
 impl fmt::Display for Endpoint {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unix(path) => write!(out, "unix:{}", path.display()),
-            Self::Tcp { host, port } if host.contains(':') => write!(out, "http://[{host}]:{port}"),
-            Self::Tcp { host, port } => write!(out, "http://{host}:{port}"),
+        let (scheme, host, port) = match self {
+            Self::Unix(path) => return write!(out, "unix:{}", path.display()),
+            Self::Tcp { host, port } => ("http", host, port),
+            Self::Tls { host, port } => ("https", host, port),
+        };
+        if host.contains(':') {
+            write!(out, "{scheme}://[{host}]:{port}")
+        } else {
+            write!(out, "{scheme}://{host}:{port}")
         }
     }
 }
@@ -172,6 +210,11 @@ mod tests {
         check("http://127.0.0.1:7070/", Ok("http://127.0.0.1:7070"));
         check("tcp:localhost:7070", Ok("http://localhost:7070"));
         check("tcp:[::1]:7070", Ok("http://[::1]:7070"));
+        check("https://host", Ok("https://host:443"));
+        check("https://host:8443/", Ok("https://host:8443"));
+        check("https://127.0.0.1", Ok("https://127.0.0.1:443"));
+        check("https://[::1]", Ok("https://[::1]:443"));
+        check("https://[::1]:70", Ok("https://[::1]:70"));
         check("http://host-1.internal:65535", Ok("http://host-1.internal:65535"));
     }
 
@@ -180,7 +223,14 @@ mod tests {
         check("", Err("no known scheme"));
         check("/run/dormouse.sock", Err("no known scheme"));
         check("localhost:7070", Err("no known scheme"));
-        check("https://host:443", Err("TLS is not supported"));
+        check("https:host:443", Err("no known scheme"));
+        check("https://", Err("a host and a port"));
+        check("https://host:0", Err("a host and a port"));
+        check("https://host/path", Err("a host and a port"));
+        check("https://a..b", Err("a host and a port"));
+        check("https://::1", Err("a host and a port"));
+        check("https://user@host", Err("a host and a port"));
+        check("http://[::1]", Err("a host and a port"));
         check("unix:", Err("107 bytes"));
         check(&format!("unix:/{}", "a".repeat(107)), Err("107 bytes"));
         check("unix:/a\0b", Err("107 bytes"));

@@ -33,6 +33,7 @@ mod host;
 mod method;
 pub mod retry;
 pub mod tools;
+mod trust;
 mod wake;
 
 pub use call::{Options, REQUEST_BYTES_MAX, Token};
@@ -49,4 +50,5 @@ pub use files::{
 pub use host::{HostClient, HostWaker, WatchStream};
 pub use method::{Effect, Method};
 pub use tonic::Code;
+pub use trust::{TlsFault, Trust, TrustError};
 pub use wake::{WakeError, Waker, Waking};

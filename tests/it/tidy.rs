@@ -115,6 +115,7 @@ const WALLS: &[(&str, &[&str])] = &[
             "tempfile",
             "thiserror",
             "tokio",
+            "tokio-rustls",
             "tokio-stream",
             "toml",
             "tonic",

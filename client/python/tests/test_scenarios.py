@@ -29,8 +29,8 @@ def flavour(request: pytest.FixtureRequest) -> Iterator[Any]:
     """How a workspace is made, and its files and tools called."""
     if request.param == "blocking":
 
-        def blocking(endpoint: str, waker: Any) -> tuple[Any, Any]:
-            workspace = dormouse.Workspace(NAME, endpoint, retry=QUICK, timeout=60.0, waker=waker)
+        def blocking(endpoint: str, waker: Any, timeout: float) -> tuple[Any, Any]:
+            workspace = dormouse.Workspace(NAME, endpoint, retry=QUICK, timeout=timeout, waker=waker)
             closing.append(workspace.close)
             return workspace.files, {tool.name: tool.call for tool in dormouse.workspace_tools(workspace)}
 
@@ -42,8 +42,8 @@ def flavour(request: pytest.FixtureRequest) -> Iterator[Any]:
     loop = asyncio.new_event_loop()
     open_ones: list[dormouse.aio.Workspace] = []
 
-    def awaited(endpoint: str, waker: Any) -> tuple[Any, Any]:
-        workspace = dormouse.aio.Workspace(NAME, endpoint, retry=QUICK, timeout=60.0, waker=waker)
+    def awaited(endpoint: str, waker: Any, timeout: float) -> tuple[Any, Any]:
+        workspace = dormouse.aio.Workspace(NAME, endpoint, retry=QUICK, timeout=timeout, waker=waker)
         open_ones.append(workspace)
         tools = {tool.name: Awaited(tool, loop).call for tool in dormouse.aio.workspace_tools(workspace)}
         return Awaited(workspace.files, loop), tools
@@ -184,7 +184,9 @@ def test_scenario(scenario: dict[str, Any], flavour: Any) -> None:
                 agent.host("resume")
 
             double = Double(scenario["double"], agent) if "double" in scenario else None
-            files, tools = flavour(double.endpoint if double else agent.endpoint, wake if scenario.get("waker") else None)
+            waker = wake if scenario.get("waker") else None
+            timeout = scenario.get("timeout_ms", 60_000) / 1000
+            files, tools = flavour(double.endpoint if double else agent.endpoint, waker, timeout)
             player = Player(agent, files, tools)
             for step in scenario["steps"]:
                 player.play(step)

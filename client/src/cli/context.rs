@@ -35,8 +35,8 @@ impl Context {
             generation: global.generation,
             ..Options::default()
         };
-        let host = HostClient::new(settings.host_endpoint.channel()).with_options(options.clone());
-        let mut files = FilesClient::new(settings.endpoint.channel()).with_options(options);
+        let host = HostClient::new(settings.host_endpoint.channel_with(&settings.trust)).with_options(options.clone());
+        let mut files = FilesClient::new(settings.endpoint.channel_with(&settings.trust)).with_options(options);
         let waker: Option<Arc<dyn Waker>> = match (global.wake_command, global.wake) {
             (Some(command), _) => Some(Arc::new(CommandWaker::new(command))),
             (None, Some(Wake::Host)) => Some(Arc::new(HostWaker::new(host.clone()))),

@@ -16,7 +16,7 @@
 
 use std::{collections::BTreeMap, io, process::ExitCode};
 
-use dormouse_client::{Error, Kind, Method, proto::files::v1::ErrorReason};
+use dormouse_client::{Error, Kind, Method, TlsFault, proto::files::v1::ErrorReason};
 use serde_json::{Value, json};
 
 /// The exit codes.
@@ -192,7 +192,22 @@ fn never_reached(error: &Error) -> bool {
 
 /// What a person does about it; nothing where the fact says all.
 fn next_step(error: &Error) -> Option<String> {
-    step_of_reason(error).or_else(|| step_of_kind(error))
+    step_of_reason(error).or_else(|| step_of_tls(error)).or_else(|| step_of_kind(error))
+}
+
+fn step_of_tls(error: &Error) -> Option<String> {
+    let step = match error.tls_fault()? {
+        TlsFault::UnknownAuthority => {
+            "if you trust this host, name the PEM file of its authority: --ca-file FILE, DORMOUSE_CA_FILE or ca_file"
+        }
+        TlsFault::WrongName => "write the endpoint with a name that the certificate is for",
+        TlsFault::BadCertificate => "the host needs a new certificate; see that the clock is right here, too",
+        TlsFault::NotTls | TlsFault::BrokenOff => {
+            "see that https:// and the port are right; a host without TLS is unix:PATH or http://HOST:PORT"
+        }
+        _ => return None,
+    };
+    Some(step.into())
 }
 
 fn step_of_reason(error: &Error) -> Option<String> {

@@ -19,7 +19,7 @@ mod text;
 mod wake;
 mod workspaces;
 
-use std::{ffi::OsString, process::ExitCode, time::Duration};
+use std::{ffi::OsString, path::PathBuf, process::ExitCode, time::Duration};
 
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use dormouse_client::Endpoint;
@@ -66,12 +66,15 @@ pub struct Cli {
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Options of every command")]
 pub struct Global {
-    /// Where FilesService listens: unix:PATH, http://HOST:PORT or tcp:HOST:PORT [default: unix:/run/dormouse/files.sock]
+    /// Where FilesService listens: unix:PATH, https://HOST[:PORT], http://HOST:PORT or tcp:HOST:PORT [default: unix:/run/dormouse/files.sock]
     #[arg(long, global = true, env = "DORMOUSE_ENDPOINT")]
     endpoint: Option<Endpoint>,
     /// Where HostService listens [default: unix:/run/dormouse/host.sock]
     #[arg(long, global = true, env = "DORMOUSE_HOST_ENDPOINT")]
     host_endpoint: Option<Endpoint>,
+    /// Whose certificates https:// believes, in PEM [default: the authorities that this system trusts]
+    #[arg(long, global = true, value_name = "FILE", env = "DORMOUSE_CA_FILE")]
+    ca_file: Option<PathBuf>,
     /// Print one JSON object; errors are JSON on standard error
     #[arg(long, global = true, conflicts_with = "jsonl")]
     json: bool,

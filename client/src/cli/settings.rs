@@ -7,6 +7,7 @@
 //! ```toml
 //! endpoint = "unix:/run/dormouse/files.sock"
 //! host_endpoint = "unix:/run/dormouse/host.sock"
+//! ca_file = "/etc/dormouse/ca.pem"
 //! timeout = "30s"
 //! token_file = "/home/me/.config/dormouse/token"
 //! ```
@@ -19,7 +20,7 @@ use std::{
     time::Duration,
 };
 
-use dormouse_client::{Endpoint, Token};
+use dormouse_client::{Endpoint, Token, Trust};
 use serde::Deserialize;
 
 use super::{Global, duration, fail::Failure};
@@ -34,6 +35,7 @@ const TOKEN_BYTES_MAX: u64 = 16 * 1024;
 pub struct Settings {
     pub endpoint: Endpoint,
     pub host_endpoint: Endpoint,
+    pub trust: Trust,
     pub timeout: Option<Duration>,
     pub token: Option<Token>,
 }
@@ -44,6 +46,7 @@ pub struct Settings {
 struct Config {
     endpoint: Option<String>,
     host_endpoint: Option<String>,
+    ca_file: Option<PathBuf>,
     timeout: Option<String>,
     token_file: Option<PathBuf>,
 }
@@ -76,7 +79,12 @@ impl Settings {
         };
         let timeout = config.timeout.as_deref().map(duration).transpose();
         let timeout = timeout.map_err(|error| Failure::Usage(format!("configuration file: timeout: {error}")))?;
+        let trust = match global.ca_file.as_ref().or(config.ca_file.as_ref()) {
+            Some(path) => Trust::ca_file(path).map_err(|error| Failure::Usage(error.to_string()))?,
+            None => Trust::system(),
+        };
         Ok(Self {
+            trust,
             endpoint: endpoint(&global.endpoint, config.endpoint, FILES_ENDPOINT)?,
             host_endpoint: endpoint(&global.host_endpoint, config.host_endpoint, HOST_ENDPOINT)?,
             timeout: global.timeout.or(timeout),
@@ -153,6 +161,8 @@ mod tests {
         check(&[], config, Ok(("unix:/a", "http://h:1", Some(30))));
         check(&["--endpoint", "unix:/b", "--timeout", "5"], config, Ok(("unix:/b", "http://h:1", Some(5))));
         check(&[], "endpoint = 'b'", Err("configuration file: endpoint \"b\""));
+        check(&[], "ca_file = '/no/such/ca'", Err("/no/such/ca"));
+        check(&["--ca-file", "/no/flag"], "ca_file = '/no/such/ca'", Err("/no/flag"));
         check(&[], "timeout = 'soon'", Err("configuration file: timeout"));
     }
 

@@ -8,7 +8,7 @@ use tonic::{Code, Status};
 use tonic_types::StatusExt;
 
 use super::{Error, Inner, Kind};
-use crate::method::Method;
+use crate::{method::Method, trust::TlsFault};
 
 /// Of a `grpc-retry-pushback-ms` trailer (gRPC proposal A6).
 const PUSHBACK_TRAILER: &str = "grpc-retry-pushback-ms";
@@ -53,17 +53,27 @@ impl Error {
             request_id,
             attempts: 1,
             wake_failure: None,
+            tls_fault: std::error::Error::source(status).and_then(TlsFault::of),
         };
         if error.reason_name.is_empty() && error.code == Code::Unimplemented {
             error.become_feature_unavailable();
         }
+        if error.reason_name.is_empty() && error.code == Code::DeadlineExceeded {
+            // Whether this side's clock or the transport's notices first must not change what the caller is told.
+            error.reason = Some(ErrorReason::DeadlineExceeded);
+            error.reason_name = ErrorReason::DeadlineExceeded.wire_name().to_owned();
+        }
         error.kind = kind(&error);
         error.retryable = match (error.metadata.get("retryable").map(String::as_str), pushback) {
+            _ if error.tls_fault.is_some_and(TlsFault::lasts) => false,
             (_, Some(None)) => false,
             (Some("false"), _) => false,
             (Some("true"), _) => true,
             _ => error.retry_after.is_some() || error.code == Code::Unavailable,
         };
+        if let Some(fault) = error.tls_fault {
+            error.message = format!("{} ({})", fault.fact(), error.message);
+        }
         if error.message.is_empty() {
             error.message = error.kind.fallback().to_owned();
         }
@@ -314,6 +324,13 @@ mod tests {
         assert_eq!(error.metadata()["code"], "conflict");
         assert!(!error.retryable());
         assert_eq!(error.to_string(), "this host does not know Search (file_search)");
+    }
+
+    #[test]
+    fn a_deadline_has_its_reason_whoever_noticed_it() {
+        let error = Error::from_status(Method::STAT, &Status::new(Code::DeadlineExceeded, ""));
+        assert_eq!((error.reason(), error.kind()), (Some(ErrorReason::DeadlineExceeded), &Kind::DeadlineExceeded));
+        assert_eq!((error.code_name(), error.retryable()), ("timeout", false));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::{collections::BTreeMap, fmt, time::Duration};
 use dormouse_proto::files::v1::ErrorReason;
 use tonic::Code;
 
-use crate::method::Method;
+use crate::{method::Method, trust::TlsFault};
 
 /// What went wrong, for a caller that acts on it. The text of an [`Error`] is for people.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -100,6 +100,7 @@ struct Inner {
     request_id: Option<String>,
     attempts: u32,
     wake_failure: Option<String>,
+    tls_fault: Option<TlsFault>,
 }
 
 impl Error {
@@ -118,6 +119,7 @@ impl Error {
             request_id: None,
             attempts: 0,
             wake_failure: None,
+            tls_fault: None,
         }))
     }
 
@@ -168,6 +170,11 @@ impl Error {
     pub(crate) fn with_wake_failure(mut self, failure: String) -> Self {
         self.0.wake_failure = Some(failure);
         self
+    }
+
+    /// What was wrong with the connection's TLS, where that is why nothing was sent.
+    pub fn tls_fault(&self) -> Option<TlsFault> {
+        self.0.tls_fault
     }
 
     /// What went wrong.

@@ -7,5 +7,6 @@ mod calls;
 mod command;
 mod fake;
 mod streams;
+mod tls;
 mod wakes;
 mod writes;

@@ -140,6 +140,8 @@ export function errorOf(method: DescMethod, failure: unknown): e.DormouseError {
     message = `this host does not know ${method.name} (${feature(method)})`;
     details = { code: "conflict", reason, retryable: "false", http_status: "409", feature: feature(method) };
   }
+  // Whether this side's clock or the transport's notices first must not change what the caller is told.
+  if (info === undefined && grpcCode === "DEADLINE_EXCEEDED") reason = "deadline_exceeded";
   const [kindOfCode, codeOfCode] = BY_CODE[grpcCode] ?? [e.DormouseError, "internal"];
   const said = details["retryable"];
   const retryable =

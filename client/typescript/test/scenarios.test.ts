@@ -25,6 +25,7 @@ interface Scenario {
   double?: Value;
   asked?: Value;
   waker?: boolean;
+  timeout_ms?: number;
   wakes?: number;
   steps: Step[];
 }
@@ -205,7 +206,7 @@ for (const scenario of SCENARIOS) {
       };
       const double = scenario.double ? await Double.start(scenario.double, agent) : undefined;
       const endpoint = double?.endpoint ?? agent.endpoint;
-      const workspace = new dormouse.Workspace(NAME, { endpoint, timeoutMs: 60_000, ...(scenario.waker ? { waker } : {}) });
+      const workspace = new dormouse.Workspace(NAME, { endpoint, timeoutMs: scenario.timeout_ms ?? 60_000, ...(scenario.waker ? { waker } : {}) });
       try {
         const tools = new Map(dormouse.workspaceTools(workspace).map((tool) => [tool.name, tool]));
         const player = new Player(agent, workspace.cell().files, tools);

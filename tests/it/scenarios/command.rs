@@ -8,6 +8,7 @@ use std::{
     os::unix::ffi::OsStringExt as _,
     path::PathBuf,
     process::{Child, ChildStdout, Command, Stdio},
+    time::Duration,
 };
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
@@ -21,6 +22,7 @@ pub struct CommandLine {
     host: String,
     directory: PathBuf,
     wakes: bool,
+    timeout: Duration,
     files: Cell<u32>,
     agent: Option<Agent>,
 }
@@ -50,6 +52,7 @@ impl CommandLine {
             host: format!("unix:{}", place.host.display()),
             directory: place.directory.to_owned(),
             wakes: place.wakes,
+            timeout: place.timeout,
             files: Cell::new(0),
             agent: None,
         }
@@ -62,7 +65,7 @@ impl CommandLine {
             .env("DORMOUSE_HOST_ENDPOINT", &self.host)
             .env("XDG_CONFIG_HOME", &self.directory)
             .env_remove("DORMOUSE_TOKEN")
-            .args(["--timeout", "60s"]);
+            .args(["--timeout", &format!("{}ms", self.timeout.as_millis())]);
         if self.wakes {
             let program = binary("dormouse");
             let wake =

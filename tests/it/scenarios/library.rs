@@ -44,7 +44,7 @@ impl Library {
         let runtime = Runtime::new().expect("a runtime");
         let entered = runtime.enter();
         let policy = Policy { backoff: Duration::from_millis(2), ..Policy::default() };
-        let options = Options { policy, timeout: Some(Duration::from_secs(60)), ..Options::default() };
+        let options = Options { policy, timeout: Some(place.timeout), ..Options::default() };
         let endpoint: Endpoint = place.endpoint.parse().expect("an endpoint");
         let mut files = FilesClient::new(endpoint.channel()).with_options(options.clone());
         let wakes = Arc::new(AtomicU64::new(0));

@@ -11,6 +11,7 @@ use std::{
     os::unix::{ffi::OsStringExt as _, fs::symlink},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
+    time::Duration,
 };
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
@@ -58,6 +59,8 @@ struct Place<'a> {
     directory: &'a Path,
     /// It has a way to wake a workspace.
     wakes: bool,
+    /// For a whole call.
+    timeout: Duration,
 }
 
 /// Plays all scenarios.
@@ -92,6 +95,7 @@ fn play_one<P: Plays>(scenario: &Value, start: &impl Fn(&Place) -> P) {
         host: &world.host,
         directory: place.path(),
         wakes: scenario["waker"] == true,
+        timeout: Duration::from_millis(scenario["timeout_ms"].as_u64().unwrap_or(60_000)),
     });
     let mut stage = Stage { world: &world, root, saved: BTreeMap::new() };
     for step in scenario["steps"].as_array().expect("steps") {

@@ -10,7 +10,7 @@
 //! are bare statuses, as of a proxy; `lose` forwards, waits for the whole answer and breaks the connection instead of giving it;
 //! `{"refuse": {code, reason, message, metadata, retry_after_ms}}` is a refusal in the contract's words; `{"cut_after": n}` gives n
 //! messages and then, with `host`, suspends or resumes the workspace, and ends with OFFLINE_CHANGED. With `only`, other methods are
-//! not known. It prints where it listens; when its standard input ends it prints what it was asked, and ends.
+//! not known; those of `hold` are taken and never answered, so that every caller's deadline passes. It prints where it listens; when its standard input ends it prints what it was asked, and ends.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
@@ -58,6 +58,7 @@ struct Double {
     host: Option<PathBuf>,
     workspace: String,
     only: Option<Vec<String>>,
+    hold: Vec<String>,
     script: Mutex<BTreeMap<String, VecDeque<Value>>>,
     asked: Mutex<BTreeMap<String, Asked>>,
 }
@@ -69,14 +70,17 @@ async fn main() -> Result<(), Failure> {
     let text = |name: &str| plan[name].as_str().map(str::to_owned);
     let script = plan["script"].as_object().into_iter().flatten();
     let script = script.map(|(method, list)| (method.clone(), list.as_array().cloned().unwrap_or_default().into()));
-    let only =
-        plan["only"].as_array().map(|list| list.iter().filter_map(|name| name.as_str().map(str::to_owned)).collect());
+    let names = |name: &str| {
+        let list = plan[name].as_array()?;
+        Some(list.iter().filter_map(|name| name.as_str().map(str::to_owned)).collect::<Vec<_>>())
+    };
     let upstream = text("upstream").ok_or("upstream is missing")?;
     let double = Arc::new(Double {
         upstream: Endpoint::from_shared(format!("http://{upstream}"))?.connect_lazy(),
         host: text("host").map(PathBuf::from),
         workspace: text("workspace").unwrap_or_default(),
-        only,
+        only: names("only"),
+        hold: names("hold").unwrap_or_default(),
         script: Mutex::new(script.collect()),
         asked: Mutex::default(),
     });
@@ -135,6 +139,10 @@ impl Double {
         }
         if self.only.as_ref().is_some_and(|only| !only.contains(&method)) {
             return Status::unimplemented("").into_http();
+        }
+        if self.hold.contains(&method) {
+            // The connection drops this when the caller gives up.
+            return std::future::pending().await;
         }
         let behaviour = self.script.lock().expect("no holder panics").get_mut(&method).and_then(VecDeque::pop_front);
         let forwarded = self.forward(Request::from_parts(parts, Body::new(Full::new(body))));

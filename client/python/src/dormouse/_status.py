@@ -141,6 +141,9 @@ def error_of(method: Method, status: Status) -> e.DormouseError:
             "http_status": "409",
             "feature": method.feature,
         }
+    if info is None and status.code == "DEADLINE_EXCEEDED":
+        # Whether this side's clock or the transport's notices first must not change what the caller is told.
+        reason = "deadline_exceeded"
     kind = _BY_REASON.get(reason) or _BY_CODE.get(status.code, e.DormouseError)
     said = metadata.get("retryable")
     if never or said == "false":
