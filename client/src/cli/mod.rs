@@ -66,7 +66,7 @@ pub struct Cli {
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Options of every command")]
 pub struct Global {
-    /// Where FilesService listens: unix:PATH, https://HOST[:PORT], http://HOST:PORT or tcp:HOST:PORT [default: unix:/run/dormouse/files.sock]
+    /// Where FilesService listens: unix:PATH, https://HOST, http://HOST:PORT or tcp:HOST:PORT [default: unix:/run/dormouse/files.sock]
     #[arg(long, global = true, env = "DORMOUSE_ENDPOINT")]
     endpoint: Option<Endpoint>,
     /// Where HostService listens [default: unix:/run/dormouse/host.sock]
