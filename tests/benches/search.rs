@@ -432,9 +432,11 @@ fn corpus(root: &Path, files: usize, seed: u64) -> (usize, u64) {
         let lines: Vec<&str> = text.lines().collect();
         let begin = next() as usize % lines.len().max(1);
         let mut content = String::new();
-        // One in sixteen files has one: as rare as in real trees, and below the most that one search returns.
-        if next() % 16 == 0 {
-            content.push_str("// TODO: mend this\n");
+        // Each is in one of sixteen files: as rare as in real trees, and below the most that one search returns.
+        for planted in PLANTED {
+            if next() % 16 == 0 {
+                content.push_str(planted);
+            }
         }
         for line in lines[begin..].iter().chain(&lines[..begin]) {
             let pick = next();
@@ -457,7 +459,11 @@ fn corpus(root: &Path, files: usize, seed: u64) -> (usize, u64) {
     (count, bytes)
 }
 
-/// Rust sources of 20 to 200 KiB of the crates that cargo has unpacked.
+/// What some of the questions look for: in the tree it is only where it was planted, so that both sides search all of it.
+const PLANTED: [&str; 3] =
+    ["// TODO: mend this\n", "const LIMIT_2048: u32 = 7;\n", "    headers.insert(Authorization, token);\n"];
+
+/// Rust sources of 20 to 200 KiB of the crates that cargo has unpacked, without what is to be planted.
 fn crate_sources() -> Vec<String> {
     let home = std::env::var_os("CARGO_HOME")
         .map(PathBuf::from)
@@ -479,6 +485,7 @@ fn crate_sources() -> Vec<String> {
     paths.sort();
     let size = |path: &PathBuf| fs::metadata(path).map(|meta| meta.len()).unwrap_or_default();
     let texts = paths.iter().filter(|path| (20 << 10..200 << 10).contains(&size(path)));
-    let texts = texts.filter_map(|path| fs::read_to_string(path).ok()).take(3_000);
-    texts.map(|text| text.replace("TODO", "NOTE")).collect()
+    let planted = regex::Regex::new(r"TODO|[A-Z]{3,}_[0-9]{4}\b|(?i:authorization)").expect("a pattern");
+    let texts = texts.filter_map(|path| fs::read_to_string(path).ok());
+    texts.filter(|text| !planted.is_match(text)).take(3_000).collect()
 }
