@@ -25,9 +25,9 @@ use tonic::transport::Channel;
 use tonic_types::StatusExt as _;
 
 /// Clients that each have one request under way.
-const CLIENT_COUNT: usize = 6;
+const CLIENT_COUNT: usize = 32;
 /// Files that all clients change.
-const SHARED_COUNT: usize = 3;
+const SHARED_COUNT: usize = 8;
 /// The agent's workspace.
 const WORKSPACE: &str = "work";
 /// Most time for one answer.
@@ -36,9 +36,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const LAST_LINE: &str = "the end\n";
 
 /// How often the process is killed.
-fn kill_count() -> usize {
-    if std::env::var_os("DORMOUSE_LONG").is_some() { 300 } else { 20 }
-}
+const KILL_COUNT: usize = 300;
 
 #[test]
 fn what_a_killed_driver_answered_is_there_once() {
@@ -52,15 +50,15 @@ fn what_a_killed_agent_answered_is_there_once() {
 
 fn tell<P: Process>() {
     let mut fleet = Fleet::new(0x5eed);
-    for _ in 0..kill_count() {
+    for _ in 0..KILL_COUNT {
         fleet.killed_round::<P>();
     }
     fleet.last_round::<P>();
     let answered: usize = fleet.clients.iter().map(|client| client.answered.len()).sum();
     let rescued: usize = fleet.clients.iter().map(|client| client.rescued).sum();
-    println!("{} kills, {answered} changes, {rescued} of them happened unheard before a kill", kill_count());
-    assert!(answered > kill_count(), "only {answered} changes were made: the test showed nothing");
-    assert!(rescued > kill_count() / 50, "no kill came between a change and its answer: the test showed nothing");
+    println!("{} kills, {answered} changes, {rescued} of them happened unheard before a kill", KILL_COUNT);
+    assert!(answered > KILL_COUNT, "only {answered} changes were made: the test showed nothing");
+    assert!(rescued > KILL_COUNT / 50, "no kill came between a change and its answer: the test showed nothing");
 }
 
 /// Who changes the workspace, and is killed.

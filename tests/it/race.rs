@@ -21,7 +21,7 @@ use tonic::Request;
 
 /// How long the attack goes on.
 fn patience() -> Duration {
-    Duration::from_secs(if std::env::var_os("DORMOUSE_LONG").is_some() { 60 } else { 4 })
+    Duration::from_secs(if std::env::var_os("DORMOUSE_LONG").is_some() { 60 } else { 5 })
 }
 
 #[test]

@@ -1,5 +1,5 @@
 //! Transitions of fifty workspaces at random, beside readers, and beside a model that fits on a page; the agent is killed
-//! again and again meanwhile. With `DORMOUSE_LONG` it is ten thousand transitions and two hundred kills, else a fifth of both.
+//! again and again meanwhile: ten thousand transitions and two hundred kills.
 //!
 //! Each workspace has one file with a number in many places, which its machine (this test) changes in place whenever it runs.
 //! No answer from a disk may show another number than the one at the Seal of the generation in its origin; no transition that
@@ -49,9 +49,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const QUIESCE_TIME: Duration = Duration::from_secs(60);
 
 /// How often the agent is killed.
-fn kill_count() -> usize {
-    if std::env::var_os("DORMOUSE_LONG").is_some() { 200 } else { 40 }
-}
+const KILL_COUNT: usize = 200;
 
 /// A small generator (xorshift64*), so that a run can be had again by its seed.
 struct Random(u64);
@@ -486,7 +484,7 @@ fn transitions_at_random_beside_readers_and_kills_lose_and_mix_nothing() {
     let mut random = Random(0x5eed_11fe);
     let mut found_unheard = 0;
     // One round for each kill, and one that nobody disturbs.
-    for round in 1..=kill_count() + 1 {
+    for round in 1..=KILL_COUNT + 1 {
         let world = agent.take().expect("it runs");
         let (stop, enough) = (Arc::new(AtomicBool::new(false)), ROUND_COUNT * round);
         let (mut drivers, mut readers) = (Vec::new(), Vec::new());
@@ -495,7 +493,7 @@ fn transitions_at_random_beside_readers_and_kills_lose_and_mix_nothing() {
             let host = runtime.block_on(world.host());
             let random = Random((round * DRIVER_COUNT + driver) as u64 * 0x9e37_79b9 + 1);
             // All but the last round go on until the agent is killed under them.
-            let enough = if round > kill_count() { enough } else { usize::MAX };
+            let enough = if round > KILL_COUNT { enough } else { usize::MAX };
             drivers.push(runtime.spawn(drive(own, host, random, count.clone(), enough)));
         }
         for reader in 0..READER_COUNT {
@@ -503,7 +501,7 @@ fn transitions_at_random_beside_readers_and_kills_lose_and_mix_nothing() {
             let random = Random((round * READER_COUNT + reader) as u64 * 0x85eb_ca6b + 1);
             readers.push(runtime.spawn(read(spaces.clone(), files, random, count.clone(), stop.clone())));
         }
-        let world = if round > kill_count() {
+        let world = if round > KILL_COUNT {
             Some(world)
         } else {
             let (mut done, until) = (count.done.subscribe(), enough + random.below(8));
@@ -550,8 +548,8 @@ fn transitions_at_random_beside_readers_and_kills_lose_and_mix_nothing() {
     eprintln!(
         "{done} transitions, {refused} refused, {} kills, {found_unheard} transitions found that nobody had heard of, {read} \
          whole reads of a disk, {changed} that had moved, in {:?}",
-        kill_count(),
+        KILL_COUNT,
         began.elapsed()
     );
-    assert!(done >= ROUND_COUNT * kill_count() && refused > 0 && read > 0, "nothing was shown");
+    assert!(done >= ROUND_COUNT * KILL_COUNT && refused > 0 && read > 0, "nothing was shown");
 }
