@@ -322,17 +322,7 @@ impl<T: Tree> Search<'_, T> {
                 Some(kind) => Err(TreeError::NotRegular(kind)),
             };
             let path = || TreePath::parse(&[listed.prefix.as_slice(), slot.name].concat()).ok();
-            let scanned = match opened {
-                Ok((file, meta)) => self.scan_file(&file, &meta, &path, scratch, &mut step, &mut outcome),
-                Err(error) => Err(error),
-            };
-            if let Err(error) = scanned {
-                count(error, &mut step, &mut outcome);
-            }
-            if !step.matches.is_empty() {
-                outcome.steps.push(std::mem::take(&mut step));
-            }
-            if outcome.end.is_some() {
+            if self.scan_opened(opened, &path, scratch, &mut step, &mut outcome).is_break() {
                 break;
             }
         }
@@ -340,7 +330,27 @@ impl<T: Tree> Search<'_, T> {
         outcome
     }
 
-    /// Searches one open file; `path` is asked for only if something is found.
+    /// Searches a file that was opened, or counts why it was not; `path` is asked for only if something is found. Breaks
+    /// where nothing more is to be searched.
+    pub(super) fn scan_opened(
+        &self,
+        opened: Result<(T::File, Meta), TreeError>,
+        path: &dyn Fn() -> Option<TreePath>,
+        scratch: &mut Scratch,
+        step: &mut Step,
+        outcome: &mut Outcome<T::Directory>,
+    ) -> ControlFlow<()> {
+        let scanned = opened.and_then(|(file, meta)| self.scan_file(&file, &meta, path, scratch, step, outcome));
+        if let Err(error) = scanned {
+            count(error, step, outcome);
+        }
+        if !step.matches.is_empty() {
+            outcome.steps.push(std::mem::take(step));
+        }
+        if outcome.end.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+
+    /// Searches one open file.
     pub(super) fn scan_file(
         &self,
         file: &T::File,
@@ -448,7 +458,7 @@ impl<T: Tree> Search<'_, T> {
 }
 
 /// Counts a file that could not be opened or read.
-pub(super) fn count<D>(error: TreeError, step: &mut Step, outcome: &mut Outcome<D>) {
+fn count<D>(error: TreeError, step: &mut Step, outcome: &mut Outcome<D>) {
     match error {
         // It went away, or became a link or a directory, since it was listed.
         TreeError::NotFound | TreeError::NotDirectory(_) => {}

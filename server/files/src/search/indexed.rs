@@ -9,7 +9,7 @@ use std::{
 
 use super::{
     SearchPlan,
-    file::{Outcome, Scratch, Search, Step, Task, count},
+    file::{Outcome, Scratch, Search, Step, Task},
     globs::Verdict,
     index::{Index, Treatment},
 };
@@ -187,17 +187,7 @@ impl<T: Tree> Search<'_, T> {
                     }
                     let shown = || TreePath::parse(&[self.prefix().as_slice(), &path].concat()).ok();
                     let opened = self.held(indexed, here).and_then(|held| self.tree.open(held, entry.name));
-                    let scanned = match opened {
-                        Ok((file, meta)) => self.scan_file(&file, &meta, &shown, scratch, &mut step, &mut outcome),
-                        Err(error) => Err(error),
-                    };
-                    if let Err(error) = scanned {
-                        count(error, &mut step, &mut outcome);
-                    }
-                    if !step.matches.is_empty() {
-                        outcome.steps.push(std::mem::take(&mut step));
-                    }
-                    if outcome.end.is_some() {
+                    if self.scan_opened(opened, &shown, scratch, &mut step, &mut outcome).is_break() {
                         break;
                     }
                 }
