@@ -35,6 +35,7 @@ pub mod retry;
 pub mod tools;
 mod trust;
 mod wake;
+pub mod words;
 
 pub use call::{Options, REQUEST_BYTES_MAX, Token};
 pub use dormouse_proto as proto;

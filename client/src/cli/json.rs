@@ -2,16 +2,17 @@
 //! UTF-8 stand beside their text in a `raw_…` field, as base64 (RFC 4648, section 4).
 
 use base64::{Engine, engine::general_purpose::STANDARD};
-use dormouse_client::proto::{
-    files::v1::{
-        Consistency, FileInfo, GetCapabilitiesResponse, Line, ListEnd, Match, Origin, SearchEnd, ServedFrom, StopReason,
+use dormouse_client::{
+    proto::{
+        files::v1::{Consistency, FileInfo, GetCapabilitiesResponse, Line, ListEnd, Match, Origin, SearchEnd},
+        host::v1::{FileSystem, Seal, Workspace, WorkspaceState, disk::Partition, guest, workspace_spec::Files},
     },
-    host::v1::{FileSystem, Seal, Workspace, WorkspaceState, disk::Partition, guest, workspace_spec::Files},
+    words::{file_type, served_from, stop_reason},
 };
 use prost_types::{Duration, Timestamp};
 use serde_json::{Map, Value, json};
 
-use super::text::{time_text, type_name};
+use super::text::time_text;
 
 /// An object that is put together field by field.
 #[derive(Debug, Default)]
@@ -67,26 +68,6 @@ pub fn base64(bytes: &[u8]) -> String {
     STANDARD.encode(bytes)
 }
 
-/// `disk` or `workspace`; empty where the host did not say.
-fn served_from(origin: &Origin) -> &'static str {
-    match origin.served_from() {
-        ServedFrom::Unspecified => "",
-        ServedFrom::Workspace => "workspace",
-        ServedFrom::Disk => "disk",
-    }
-}
-
-/// The word for a stop; empty where nothing was stopped.
-pub fn stop_reason(reason: StopReason) -> &'static str {
-    match reason {
-        StopReason::Unspecified => "",
-        StopReason::MaxMatches => "max_matches",
-        StopReason::Budget => "budget",
-        StopReason::MaxBytes => "max_bytes",
-        StopReason::MaxEntries => "max_entries",
-    }
-}
-
 /// RFC 3339 with nanoseconds; a number of them that is none counts as 0.
 pub fn time(time: &Timestamp) -> String {
     let nanos = u32::try_from(time.nanos).ok().filter(|nanos| *nanos < 1_000_000_000).unwrap_or(0);
@@ -98,7 +79,7 @@ pub fn file(file: &FileInfo) -> Value {
     Object::default()
         .with("path", &*file.path)
         .with_raw("raw_path", &file.raw_path)
-        .with("type", type_name(file.r#type()))
+        .with("type", file_type(file.r#type()))
         .with("size_bytes", file.size_bytes)
         .with("mode", file.mode)
         .with("uid", file.uid)
@@ -269,6 +250,8 @@ fn seal(seal: &Seal) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use dormouse_client::proto::files::v1::StopReason;
+
     use super::*;
 
     fn check(value: Value, expect: Value) {
@@ -311,12 +294,6 @@ mod tests {
         );
         let cut = SearchEnd { truncated: true, stop_reason: StopReason::Budget.into(), ..Default::default() };
         assert_eq!(Value::from(search_end(Object::default(), &cut))["stop_reason"], "budget");
-    }
-
-    #[test]
-    fn stop_reasons_have_the_contract_s_words() {
-        let words: Vec<_> = (0..5).map(|number| stop_reason(StopReason::try_from(number).unwrap())).collect();
-        assert_eq!(words, ["", "max_matches", "budget", "max_bytes", "max_entries"]);
     }
 
     #[test]

@@ -3,7 +3,10 @@
 //! Names and lines are printed as the bytes they are. On a terminal (with colours or without) control characters in them are
 //! shown instead of obeyed, for a file in a workspace must not be able to move a reader's cursor.
 
-use dormouse_client::proto::files::v1::{FileInfo, FileType, Match};
+use dormouse_client::{
+    proto::files::v1::{FileInfo, FileType, Match},
+    words,
+};
 
 const PATH_COLOUR: &str = "35";
 const LINE_COLOUR: &str = "32";
@@ -200,7 +203,7 @@ pub fn stat(file: &FileInfo, style: Style, out: &mut Vec<u8>) {
         out.push(b'\n');
     };
     line("path", bytes(&file.path, &file.raw_path));
-    line("type", type_name(file.r#type()).as_bytes());
+    line("type", words::file_type(file.r#type()).as_bytes());
     if file.r#type() == FileType::Symlink {
         line("target", bytes(&file.symlink_target, &file.raw_symlink_target));
     }
@@ -213,20 +216,6 @@ pub fn stat(file: &FileInfo, style: Style, out: &mut Vec<u8>) {
     }
     if let Some(revision) = &file.revision {
         line("revision", revision.as_bytes());
-    }
-}
-
-/// The word for a type of file.
-pub fn type_name(kind: FileType) -> &'static str {
-    match kind {
-        FileType::Unspecified => "unknown",
-        FileType::Regular => "regular",
-        FileType::Directory => "directory",
-        FileType::Symlink => "symlink",
-        FileType::Fifo => "fifo",
-        FileType::Socket => "socket",
-        FileType::CharacterDevice => "character_device",
-        FileType::BlockDevice => "block_device",
     }
 }
 

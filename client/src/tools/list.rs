@@ -3,14 +3,12 @@
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{
-    Session,
-    explain::Refusal,
-    fitting, json as written,
-    search::{served_from, stop_reason},
-    stat::entry,
+use super::{Session, explain::Refusal, fitting, json as written, stat::entry};
+use crate::{
+    FilesClient,
+    proto::files::v1::ListRequest,
+    words::{served_from, stop_reason},
 };
-use crate::{FilesClient, proto::files::v1::ListRequest};
 
 /// More entries than any bound of an answer that a model can use.
 const ENTRIES_MAX: i32 = 10_000;

@@ -3,10 +3,11 @@
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Session, explain::Refusal, json as written, search::served_from};
+use super::{Session, explain::Refusal, json as written};
 use crate::{
     FilesClient, ReadStream,
     proto::files::v1::{LineRange, ReadEnd, ReadRequest, read_request::Range},
+    words::served_from,
 };
 
 /// Bytes that are read beyond an answer's bound only to learn the file's revision and its count of lines.

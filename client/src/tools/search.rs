@@ -6,7 +6,8 @@ use serde_json::{Map, Value, json};
 use super::{Session, explain::Refusal, fitting, json as written};
 use crate::{
     FilesClient,
-    proto::files::v1::{ErrorReason, GlobList, Line, Match, Origin, SearchEnd, SearchRequest, ServedFrom, StopReason},
+    proto::files::v1::{ErrorReason, GlobList, Line, Match, Origin, SearchEnd, SearchRequest},
+    words::{served_from, stop_reason},
 };
 
 /// What the model asks for.
@@ -103,29 +104,10 @@ fn shown(found: &Match) -> Value {
     shown.into()
 }
 
-/// `disk` or `workspace`; empty where the host did not say.
-pub(super) fn served_from(origin: &Origin) -> &'static str {
-    match origin.served_from() {
-        ServedFrom::Unspecified => "",
-        ServedFrom::Workspace => "workspace",
-        ServedFrom::Disk => "disk",
-    }
-}
-
-/// The word for a stop; empty where nothing was stopped.
-pub(super) fn stop_reason(reason: StopReason) -> &'static str {
-    match reason {
-        StopReason::Unspecified => "",
-        StopReason::MaxMatches => "max_matches",
-        StopReason::Budget => "budget",
-        StopReason::MaxBytes => "max_bytes",
-        StopReason::MaxEntries => "max_entries",
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::proto::files::v1::StopReason;
 
     fn found(line: i32, text: &str) -> Match {
         Match { path: "/p".into(), line, column: 1, end_column: 2, text: text.into(), ..Match::default() }

@@ -3,10 +3,11 @@
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::{Session, explain::Refusal, json as written, search::served_from};
+use super::{Session, explain::Refusal, json as written};
 use crate::{
     FilesClient,
     proto::files::v1::{FileInfo, FileType, StatRequest},
+    words::{self, served_from},
 };
 
 /// What the model asks for.
@@ -43,7 +44,7 @@ pub(super) async fn run(asked: StatFile, client: &FilesClient, session: &Session
 pub(super) fn entry(file: &FileInfo) -> Map<String, Value> {
     let mut entry = Map::new();
     entry.insert("path".into(), file.path.clone().into());
-    entry.insert("type".into(), type_name(file.r#type()).into());
+    entry.insert("type".into(), words::file_type(file.r#type()).into());
     if file.r#type() == FileType::Regular {
         entry.insert("size_bytes".into(), file.size_bytes.into());
     }
@@ -51,17 +52,4 @@ pub(super) fn entry(file: &FileInfo) -> Map<String, Value> {
         entry.insert("symlink_target".into(), file.symlink_target.clone().into());
     }
     entry
-}
-
-fn type_name(kind: FileType) -> &'static str {
-    match kind {
-        FileType::Unspecified => "",
-        FileType::Regular => "regular",
-        FileType::Directory => "directory",
-        FileType::Symlink => "symlink",
-        FileType::Fifo => "fifo",
-        FileType::Socket => "socket",
-        FileType::CharacterDevice => "character_device",
-        FileType::BlockDevice => "block_device",
-    }
 }

@@ -2,7 +2,10 @@
 
 use std::ffi::OsString;
 
-use dormouse_client::proto::files::v1::{ListEnd, ListRequest};
+use dormouse_client::{
+    proto::files::v1::{ListEnd, ListRequest},
+    words,
+};
 
 use super::{Source, exclusions, search::typed, style};
 use crate::cli::{
@@ -114,7 +117,7 @@ pub async fn run(args: Args, context: &mut Context) -> Result<Exit, Failure> {
 fn notes(end: &ListEnd) -> Vec<String> {
     let mut notes = Vec::new();
     if end.truncated {
-        let reason = json::stop_reason(end.stop_reason());
+        let reason = words::stop_reason(end.stop_reason());
         notes.push(format!("stopped early: {reason}; go on with --start-after and the last path"));
     }
     if end.unreadable > 0 {

@@ -2,7 +2,10 @@
 
 use std::ffi::OsString;
 
-use dormouse_client::proto::files::v1::{Match, SearchEnd, SearchRequest};
+use dormouse_client::{
+    proto::files::v1::{Match, SearchEnd, SearchRequest},
+    words,
+};
 use serde_json::Value;
 
 use super::{Source, exclusions, style};
@@ -150,7 +153,7 @@ pub(super) fn typed(kind: &str, value: Value) -> Value {
 fn notes(end: &SearchEnd, clipped: u64) -> Vec<String> {
     let mut notes = Vec::new();
     if end.truncated {
-        notes.push(format!("stopped early: {}", json::stop_reason(end.stop_reason())));
+        notes.push(format!("stopped early: {}", words::stop_reason(end.stop_reason())));
     }
     if let Some(skipped) = &end.skipped {
         let kinds = [
