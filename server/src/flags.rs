@@ -5,12 +5,12 @@ use std::{path::PathBuf, time::Duration};
 use clap::{Args, Parser, Subcommand};
 
 use crate::config::{
-    Address, CloneMode, Config, ConfigError, ConfiguredState, DiskConfig, LogFormat, SearchIndex, ServeUnsealed,
-    WorkspaceConfig,
+    Address, CloneMode, Config, ConfigError, ConfiguredState, DiskConfig, SearchIndex, ServeUnsealed, WorkspaceConfig,
 };
 use crate::{
     guest::GuestAddress,
     host::spec::{DiskFormat, FileSystem},
+    telemetry::log::LogFormat,
 };
 
 /// The whole command line.

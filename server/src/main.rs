@@ -4,12 +4,10 @@ use std::{error::Error, io::Write, process::ExitCode, time::Duration};
 
 use clap::Parser;
 use dormouse_server::{
-    Config, Server,
-    config::LogConfig,
-    demo,
+    Config, Server, demo,
     flags::{Command, Flags},
     guest::GuestServer,
-    telemetry::log,
+    telemetry::log::{self, LogConfig},
 };
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tokio::signal::unix::{Signal, SignalKind, signal};

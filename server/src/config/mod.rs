@@ -19,12 +19,15 @@ use serde::{Deserialize, Deserializer, de};
 pub use address::Address;
 pub use workspace::{Configured, ConfiguredState, DiskConfig, GuestAddressConfig, WorkspaceConfig};
 
-use crate::host::{
-    Feature, Settings,
-    hooks::Hooks,
-    index::IndexSettings,
-    relay::RelaySettings,
-    volumes::{Clones, VolumeSettings},
+use crate::{
+    host::{
+        Feature, Settings,
+        hooks::Hooks,
+        index::IndexSettings,
+        relay::RelaySettings,
+        volumes::{Clones, VolumeSettings},
+    },
+    telemetry::log::{self, LogConfig},
 };
 
 /// Longest request that the decoder is set for; a larger `request_bytes_max` could never be met.
@@ -225,28 +228,6 @@ pub struct HooksConfig {
     pub timeout: Duration,
 }
 
-/// `[log]`.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct LogConfig {
-    /// Text on a terminal, JSON otherwise, unless named.
-    pub format: LogFormat,
-    /// `error`, `warn`, `info`, `debug`, `trace`, or a filter of tracing-subscriber such as `info,h2=warn`.
-    pub level: String,
-}
-
-/// How the log is written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "snake_case")]
-pub enum LogFormat {
-    /// Text on a terminal, JSON otherwise.
-    Auto,
-    /// For people.
-    Text,
-    /// For machines.
-    Json,
-}
-
 fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
     humantime::parse_duration(&String::deserialize(deserializer)?).map_err(de::Error::custom)
 }
@@ -324,12 +305,6 @@ impl Default for GuestConfig {
 impl Default for HooksConfig {
     fn default() -> Self {
         Self { pause: Vec::new(), resume: Vec::new(), timeout: Duration::from_secs(30) }
-    }
-}
-
-impl Default for LogConfig {
-    fn default() -> Self {
-        Self { format: LogFormat::Auto, level: "info".to_owned() }
     }
 }
 
@@ -447,7 +422,7 @@ impl Config {
             let what = "it is empty; give error, warn, info, debug, trace, or a filter such as info,h2=warn";
             return Err(wrong("log.level", what.to_owned()));
         }
-        crate::telemetry::log::filter(&self.log.level).map_err(|what| wrong("log.level", what))?;
+        log::filter(&self.log.level).map_err(|what| wrong("log.level", what))?;
         if self.idempotency.retention > self.idempotency.retention_max {
             return Err(wrong("idempotency.retention", "it is longer than retention_max".to_owned()));
         }

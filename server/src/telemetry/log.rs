@@ -2,9 +2,36 @@
 
 use std::io::{self, IsTerminal};
 
+use serde::Deserialize;
 use tracing_subscriber::EnvFilter;
 
-use crate::config::{LogConfig, LogFormat};
+/// `[log]`.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct LogConfig {
+    /// Text on a terminal, JSON otherwise, unless named.
+    pub format: LogFormat,
+    /// `error`, `warn`, `info`, `debug`, `trace`, or a filter of tracing-subscriber such as `info,h2=warn`.
+    pub level: String,
+}
+
+/// How the log is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "snake_case")]
+pub enum LogFormat {
+    /// Text on a terminal, JSON otherwise.
+    Auto,
+    /// For people.
+    Text,
+    /// For machines.
+    Json,
+}
+
+impl Default for LogConfig {
+    fn default() -> Self {
+        Self { format: LogFormat::Auto, level: "info".to_owned() }
+    }
+}
 
 /// What a level lets through.
 ///

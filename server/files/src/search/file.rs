@@ -185,7 +185,8 @@ impl<T: Tree> Search<'_, T> {
     pub(super) fn begin(&self, scratch: &mut Scratch) -> Result<Outcome<T::Directory>, Fault> {
         let mut outcome = Outcome::new();
         if let Some(indexed) = &self.indexed {
-            outcome.tasks = indexed.tasks();
+            let task = |run: Range<u32>| (run.start.to_be_bytes().to_vec(), Task::Known(run));
+            outcome.tasks = indexed.runs().map(task).collect();
             return Ok(outcome);
         }
         let fault = |error| Fault::at(&self.plan.path, error);

@@ -1,22 +1,12 @@
-//! A search by an index: the files of the index in path order, of which only those are opened that may match.
-//!
-//! What is counted is what a search that walks would count, file by file and in the same order.
+//! What an index says of one search: which of its files are asked for, in path order, and under which verdicts of the globs.
 
 use std::{
     ops::Range,
     sync::atomic::{AtomicU8, Ordering},
 };
 
-use super::{
-    SearchPlan,
-    file::{Outcome, Scratch, Search, Step, Task},
-    globs::Verdict,
-    index::{Index, Treatment},
-};
-use crate::{
-    path::TreePath,
-    tree::{Tree, TreeError},
-};
+use super::{SearchPlan, globs::Verdict, index::Index};
+use crate::path::TreePath;
 
 /// Files that one thread takes at once.
 const RUN_FILE_COUNT_MAX: usize = 256;
@@ -33,14 +23,6 @@ pub(super) struct Indexed<'a> {
     root: u32,
     /// Of each directory, as far as it was asked for.
     verdicts: Vec<AtomicU8>,
-}
-
-/// The directory that a thread is in.
-struct Here<D> {
-    place: u32,
-    verdict: Verdict,
-    /// Held once a file of it is opened.
-    held: Option<D>,
 }
 
 impl<'a> Indexed<'a> {
@@ -60,12 +42,18 @@ impl<'a> Indexed<'a> {
         is_served.then_some(indexed)
     }
 
+    /// The index itself.
+    pub(super) fn index(&self) -> &'a Index {
+        self.index
+    }
+
     /// Runs of files, in order.
-    pub(super) fn tasks<D>(&self) -> Vec<(Vec<u8>, Task<D>)> {
+    pub(super) fn runs(&self) -> impl Iterator<Item = Range<u32>> {
         let files = self.index.files_of(self.root);
-        let starts = files.clone().step_by(RUN_FILE_COUNT_MAX);
-        let run = |start: u32| start..files.end.min(start.saturating_add(RUN_FILE_COUNT_MAX as u32));
-        starts.map(|start| (start.to_be_bytes().to_vec(), Task::Known(run(start)))).collect()
+        let end = files.end;
+        files
+            .step_by(RUN_FILE_COUNT_MAX)
+            .map(move |start| start..end.min(start.saturating_add(RUN_FILE_COUNT_MAX as u32)))
     }
 
     fn is_beneath(&self, directory: u32) -> bool {
@@ -78,7 +66,7 @@ impl<'a> Indexed<'a> {
     }
 
     /// The names from the root of the search down to a directory beneath it.
-    fn names(&self, directory: u32) -> Vec<&[u8]> {
+    pub(super) fn names(&self, directory: u32) -> Vec<&[u8]> {
         let mut names = Vec::new();
         let mut at = directory;
         while at > self.root {
@@ -91,7 +79,7 @@ impl<'a> Indexed<'a> {
     }
 
     /// A directory's path relative to the root of the search, with a `/` at its end unless that is the root itself.
-    fn path(&self, directory: u32, path: &mut Vec<u8>) {
+    pub(super) fn path(&self, directory: u32, path: &mut Vec<u8>) {
         path.clear();
         for name in self.names(directory) {
             path.extend_from_slice(name);
@@ -100,7 +88,7 @@ impl<'a> Indexed<'a> {
     }
 
     /// What the globs say of a directory and those above it; `path` is written over.
-    fn verdict(&self, directory: u32, plan: &SearchPlan, path: &mut Vec<u8>) -> Verdict {
+    pub(super) fn verdict(&self, directory: u32, plan: &SearchPlan, path: &mut Vec<u8>) -> Verdict {
         let known = |directory: u32| match self.verdicts[directory as usize].load(Ordering::Relaxed) {
             EXCLUDED => Some(Verdict::Excluded),
             NEITHER => Some(Verdict::Neither),
@@ -134,78 +122,5 @@ impl<'a> Indexed<'a> {
             self.verdicts[next as usize].store(kept, Ordering::Relaxed);
         }
         verdict
-    }
-}
-
-impl<T: Tree> Search<'_, T> {
-    /// Deals with a run of an index's files.
-    pub(super) fn scan_known(
-        &self,
-        indexed: &Indexed<'_>,
-        files: Range<u32>,
-        scratch: &mut Scratch,
-    ) -> Outcome<T::Directory> {
-        let index = indexed.index;
-        let query = self.plan.pattern.query();
-        let mut outcome = Outcome::new();
-        let mut step = Step::default();
-        let mut here: Option<Here<T::Directory>> = None;
-        let mut path = std::mem::take(&mut scratch.path);
-        let mut path_bytes = 0;
-        for file in files {
-            let entry = index.entry(file);
-            let is_here = here.as_ref().is_some_and(|here| here.place == entry.directory);
-            if !is_here {
-                outcome.end = self.ended();
-                if outcome.end.is_some() {
-                    break;
-                }
-                let verdict = indexed.verdict(entry.directory, self.plan, &mut path);
-                indexed.path(entry.directory, &mut path);
-                path_bytes = path.len();
-                here = Some(Here { place: entry.directory, verdict, held: None });
-            }
-            let Some(here) = &mut here else { break };
-            if here.verdict == Verdict::Excluded {
-                continue;
-            }
-            path.truncate(path_bytes);
-            path.extend_from_slice(entry.name);
-            let verdict = self.plan.globs.verdict(&path, entry.is_directory, here.verdict == Verdict::Included);
-            if verdict == Verdict::Excluded || (verdict == Verdict::Neither && !entry.is_directory) {
-                continue;
-            }
-            match index.treatment(file, query, self.plan.file_bytes_max) {
-                Treatment::NoMatch => step.files_scanned += 1,
-                Treatment::Binary => step.skipped.binary += 1,
-                Treatment::TooLarge => step.skipped.too_large += 1,
-                Treatment::Special => step.skipped.special += 1,
-                Treatment::Open => {
-                    outcome.end = self.ended();
-                    if outcome.end.is_some() {
-                        break;
-                    }
-                    let shown = || TreePath::parse(&[self.prefix().as_slice(), &path].concat()).ok();
-                    let opened = self.held(indexed, here).and_then(|held| self.tree.open(held, entry.name));
-                    if self.scan_opened(opened, &shown, scratch, &mut step, &mut outcome).is_break() {
-                        break;
-                    }
-                }
-            }
-        }
-        scratch.path = path;
-        outcome.steps.push(step);
-        outcome
-    }
-
-    fn held<'a>(&self, indexed: &Indexed<'_>, here: &'a mut Here<T::Directory>) -> Result<&'a T::Directory, TreeError> {
-        let held = match here.held.take() {
-            Some(held) => held,
-            None => {
-                let names = indexed.names(here.place);
-                names.into_iter().try_fold(self.root.clone(), |above, name| self.tree.directory(&above, name))?
-            }
-        };
-        Ok(here.held.insert(held))
     }
 }

@@ -17,6 +17,7 @@ pub mod globs;
 mod held;
 pub mod index;
 mod indexed;
+mod known;
 pub mod pattern;
 mod plan;
 mod re2;
