@@ -8,6 +8,7 @@
 //! Nouns: [`path`], [`meta`], [`revision`], [`tree`], [`budget`], [`limits`], [`error`], [`lines`].
 //! Verbs: [`stat`], [`read`], [`list`], [`search`], [`patch`], and [`change`] for the rest of the changes.
 
+pub mod beneath;
 pub mod budget;
 pub mod change;
 pub mod error;
