@@ -5,6 +5,7 @@
 mod double;
 mod freeze;
 mod hybrid;
+mod mounts;
 #[path = "../../../tests/src/skip.rs"]
 #[allow(dead_code, reason = "not every test needs all of it")]
 mod skip;
