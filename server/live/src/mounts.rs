@@ -63,7 +63,8 @@ pub(crate) fn enter(
     // By its path alone at first: that mounts nothing by itself (autofs), and runs no driver.
     let held = open_across(parent, name, OFlags::PATH | OFlags::NOFOLLOW).map_err(tree_error)?;
     let wanted = StatxFlags::MNT_ID | StatxFlags::INO | StatxFlags::TYPE;
-    let flags = AtFlags::EMPTY_PATH | AtFlags::NO_AUTOMOUNT;
+    // What a file server far away says is not needed.
+    let flags = AtFlags::EMPTY_PATH | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
     let statx = fs::statx(&held, "", flags, wanted).map_err(tree_error)?;
     let is_directory = fs::FileType::from_raw_mode(statx.stx_mode.into()).is_dir();
     let is_root = statx.stx_attributes.contains(StatxAttributes::MOUNT_ROOT);

@@ -141,7 +141,7 @@ fn unescaped(word: &[u8]) -> Vec<u8> {
 }
 
 /// What follows `above` in `path`, beginning with `/`, or empty where they are the same; nothing where it lies elsewhere.
-fn beneath<'a>(path: &'a [u8], above: &[u8]) -> Option<&'a [u8]> {
+pub(super) fn beneath<'a>(path: &'a [u8], above: &[u8]) -> Option<&'a [u8]> {
     let above = if above == b"/" { b"" } else { above };
     let rest = path.strip_prefix(above)?;
     (rest.is_empty() || rest.starts_with(b"/")).then_some(rest)

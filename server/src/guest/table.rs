@@ -18,7 +18,7 @@ use nix::{
     poll::{PollFd, PollFlags, PollTimeout, poll},
 };
 
-use crate::guest::mounts::{self, Mount};
+use crate::guest::mounts::{self, Mount, beneath};
 
 /// The machine's mount table, seen from a workspace's root.
 #[derive(Debug)]
@@ -83,13 +83,14 @@ impl Shared {
     }
 }
 
-/// Whether no mount before it shows the same part of the same file system: one file must not have two paths, nor its file
-/// system two journals.
+/// Whether no mount before it shows any of the same files: one file must not have two paths, nor two journals.
 fn is_only(mount: &Mount, mounts: &[Mount]) -> bool {
-    let mut earlier =
-        mounts.iter().take_while(|other| other.id != mount.id).filter(|other| other.device == mount.device);
-    let holds_it = |other: &Mount| other.path.is_root() && mount.kind != "btrfs";
-    earlier.all(|other| other.root != mount.root && !holds_it(other))
+    let shows =
+        |other: &Mount| beneath(&mount.root, &other.root).is_some() || beneath(&other.root, &mount.root).is_some();
+    // A part that is not served is in nobody's way; whether a part of a btrfs is, its root directory would have to be asked.
+    let counts = |other: &Mount| other.path.is_root() || other.kind == "btrfs" || other.root == b"/";
+    let earlier = mounts.iter().take_while(|other| other.id != mount.id);
+    !earlier.filter(|other| other.device == mount.device && counts(other)).any(shows)
 }
 
 impl Mounts for MountTable {
@@ -136,6 +137,8 @@ mod tests {
             mount(5, "/var", "btrfs", "0:40", "/@var"),
             mount(6, "/opt", "btrfs", "0:40", "/@opt"),
             mount(7, "/opt2", "btrfs", "0:40", "/@opt"),
+            mount(9, "/top", "btrfs", "0:40", "/"),
+            mount(10, "/inner", "btrfs", "0:40", "/@opt/inner"),
         ];
         let served: Vec<u64> =
             mounts.iter().skip(1).filter(|mount| is_only(mount, &mounts)).map(|mount| mount.id).collect();

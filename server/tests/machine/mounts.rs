@@ -42,11 +42,16 @@ impl Mounts {
     }
 
     fn disk(&mut self, place: &Path) -> bool {
-        let image = place.with_extension("img");
+        // On the disk that it is mounted on, so that a freeze must hold the one before the other.
+        self.disk_of(&place.with_extension("img"), place, &["mke2fs", "-q", "-t", "ext4", "-F"], 64 << 20)
+    }
+
+    /// Made by this command.
+    fn disk_of(&mut self, image: &Path, place: &Path, make: &[&str], bytes: u64) -> bool {
         fs::create_dir_all(image.parent().unwrap()).unwrap();
-        fs::File::create(&image).unwrap().set_len(64 << 20).unwrap();
+        fs::File::create(image).unwrap().set_len(bytes).unwrap();
         let image = image.to_str().unwrap();
-        run("mke2fs", &["-q", "-t", "ext4", "-F", image]) && self.mount(place, &["-o", "loop", image])
+        run(make[0], &[&make[1..], &[image]].concat()) && self.mount(place, &["-o", "loop", image])
     }
 
     fn mount(&mut self, place: &Path, words: &[&str]) -> bool {
@@ -420,7 +425,12 @@ async fn a_disk_that_comes_later_is_served_and_one_that_goes_can_go() {
     assert_eq!(fs::read_to_string(data.join("f")).unwrap(), "on the new disk");
     assert!(data.join(".dormouse").is_dir());
 
-    // Nothing but a change that was just made holds it.
+    for number in 0..500 {
+        fs::create_dir_all(data.join(format!("tree/{number}/d"))).unwrap();
+    }
+    machine.world.files.remove(remove("/data/tree", true, "k6")).await.unwrap();
+
+    // Nothing but a change that was just made holds it, and what that has left to do.
     machine.mounts.unmount(&data);
     assert_eq!(fs::read_dir(&data).unwrap().count(), 1, "beneath it is what was beneath it, and no journal");
     check(machine.world.read(read("m", "/data/f")).await, Code::NotFound, "FILE_NOT_FOUND");
@@ -430,6 +440,9 @@ async fn a_disk_that_comes_later_is_served_and_one_that_goes_can_go() {
     let image = data.with_extension("img");
     assert!(machine.mounts.mount(&machine.root.join("moved"), &["-o", "loop", image.to_str().unwrap()]));
     assert_eq!(machine.text("/moved/f").await, "on the new disk");
+    let left = fs::read_dir(machine.root.join("moved/.dormouse")).unwrap();
+    let left: Vec<_> = left.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    assert!(left.iter().all(|name| !name.starts_with('s')), "{left:?}");
     machine.mounts.unmount(&machine.root.join("moved"));
     assert!(machine.mounts.mount(&data, &["-o", "loop", image.to_str().unwrap()]));
     assert!(machine.patch("/data/f", "on the new disk", "k2").await.replayed);
@@ -448,6 +461,59 @@ async fn a_disk_that_comes_later_is_served_and_one_that_goes_can_go() {
     machine.patch("/a/disk/f", "other", "k5").await;
     assert_eq!(fs::read_to_string(machine.root.join("b/disk/f")).unwrap(), "new");
     assert_eq!(fs::read_to_string(inner.join("f")).unwrap(), "other");
+}
+
+#[tokio::test]
+async fn other_kinds_of_disks_and_subvolumes_are_served() {
+    let prepare = |root: &Path, mounts: &mut Mounts| {
+        if mounts.disk_of(&root.with_extension("xfs"), &root.join("xfs"), &["mkfs.xfs", "-q"], 320 << 20) {
+            fs::write(root.join("xfs/f"), "f").unwrap();
+        }
+        if mounts.disk_of(&root.with_extension("btrfs"), &root.join("btrfs"), &["mkfs.btrfs", "-q"], 256 << 20) {
+            let (top, subvolume) = (root.join("btrfs"), root.join("btrfs/sub"));
+            assert!(run("btrfs", &["subvolume", "create", subvolume.to_str().unwrap()]));
+            assert!(run("btrfs", &["subvolume", "create", subvolume.join("inner").to_str().unwrap()]));
+            fs::write(top.join("f"), "f").unwrap();
+            fs::write(subvolume.join("inner/f"), "f").unwrap();
+            // A part of it, and a subvolume of a disk whose top level is mounted nowhere.
+            fs::create_dir_all(top.join("plain")).unwrap();
+            assert!(mounts.mount(&root.join("plain"), &["--bind", top.join("plain").to_str().unwrap()]));
+        }
+        let volumes = root.join("volumes");
+        if mounts.disk_of(&root.with_extension("volumes"), &volumes, &["mkfs.btrfs", "-q"], 256 << 20) {
+            for name in ["one", "two"] {
+                assert!(run("btrfs", &["subvolume", "create", volumes.join(name).to_str().unwrap()]));
+                assert!(mounts.mount(&root.join(name), &["--bind", volumes.join(name).to_str().unwrap()]));
+            }
+            mounts.unmount(&volumes);
+        }
+    };
+    let Some(mut machine) = Machine::new(prepare).await else { return };
+    let made = |name: &str| machine.mounts.0.contains(&machine.root.join(name));
+    let (has_xfs, has_btrfs) = (made("xfs"), made("btrfs"));
+    if !has_xfs {
+        skip("a second disk of xfs", "mkfs.xfs or the kernel's xfs is missing");
+    }
+    if !has_btrfs {
+        skip("a second disk of btrfs", "mkfs.btrfs or the kernel's btrfs is missing");
+    }
+    let mut served = vec!["/home"];
+    served.extend(has_xfs.then_some("/xfs"));
+    served.extend(has_btrfs.then_some(["/btrfs", "/one", "/two"]).into_iter().flatten());
+    for (number, place) in served.into_iter().enumerate() {
+        let (path, key) = (format!("{place}/new"), format!("k{number}"));
+        assert!(!machine.patch(&path, "new", &key).await.replayed);
+        assert!(machine.patch(&path, "new", &key).await.replayed);
+        assert_eq!(machine.text(&path).await, "new");
+        assert!(machine.root.join(&place[1..]).join(".dormouse").is_dir());
+    }
+    if has_btrfs {
+        let expect = ["/btrfs/f", "/btrfs/new", "/btrfs/plain", "/btrfs/sub", "/btrfs/sub/inner", "/btrfs/sub/inner/f"];
+        let (found, unreadable) = machine.list("/btrfs").await;
+        assert_eq!(unreadable, 0, "a subvolume is no loop");
+        assert!(found.is_superset(&paths(&expect)), "{found:?}");
+        check(machine.world.read(read("m", "/plain/f")).await, Code::InvalidArgument, "PATH_OUTSIDE_WORKSPACE");
+    }
 }
 
 #[tokio::test]
