@@ -36,7 +36,8 @@ use crate::{
     host::{
         Host,
         admit::Admission,
-        register::{ConfiguredError, TOKEN_BYTES_MAX},
+        allowed::TOKEN_BYTES_MAX,
+        register::ConfiguredError,
         relay::GUEST_WORKSPACE,
         spec::Spec,
         state::State,

@@ -5,6 +5,7 @@
 //! as a disk takes (a record, a seal), so it runs on a lane, never on an async thread, but for the look-ups.
 
 pub mod admit;
+pub mod allowed;
 pub mod error;
 pub mod hooks;
 pub mod index;
