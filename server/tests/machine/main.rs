@@ -2,6 +2,7 @@
 //! double of it, or a real one behind a socket that speaks as a machine monitor's does.
 #![allow(clippy::unwrap_used, reason = "what a test builds on is a test's own failure")]
 
+mod disks;
 mod double;
 mod freeze;
 mod hybrid;
