@@ -239,12 +239,12 @@ impl Nested {
     fn opened(&self, spot: &Spot) -> Result<Arc<Inner>, Fault> {
         let mut open = self.open();
         let is_it = |entry: &Entry| entry.mount == spot.mount && entry.above == spot.above;
-        if let Some(entry) = open.entries.iter_mut().find(|entry| is_it(entry) && entry.may_go_on()) {
+        // One that is mounted elsewhere by now, and one that must be opened again.
+        open.close(|entry| entry.mount == spot.mount && (entry.above != spot.above || !entry.may_go_on()));
+        if let Some(entry) = open.entries.iter_mut().find(|entry| is_it(entry)) {
             entry.used = Instant::now();
             return Ok(Arc::clone(&entry.inner));
         }
-        // One that is mounted elsewhere by now, and one that must be opened again.
-        open.close(|entry| entry.mount == spot.mount);
         if open.entries.len() >= self.limits.nested_count_max {
             let oldest = open.entries.iter().filter(|entry| entry.is_unused()).min_by_key(|entry| entry.used);
             let oldest = oldest.map(|entry| entry.mount);

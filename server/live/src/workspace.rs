@@ -1,5 +1,5 @@
 //! One directory workspace as its host holds it: its files, and each verb on the file system that holds the path. How one
-//! of those is opened and changed is in [`crate::inner`], which of them a path is on in [`crate::nested`].
+//! of those is opened and changed is in `inner`, which of them a path is on in `nested`.
 
 use std::{path::Path, sync::Arc};
 

@@ -384,6 +384,13 @@ async fn a_disk_that_takes_no_change_is_read() {
     assert_eq!(machine.text("/sealed/s").await, "s");
     let refused = machine.world.files.patch(content("m", "/sealed/s", "t", "k1")).await;
     assert_eq!(value(&check(refused, Code::FailedPrecondition, "READ_ONLY"), "path"), "/sealed/s");
+    let many = (0..16).map(|number| {
+        let mut files = machine.world.files.clone();
+        tokio::spawn(async move { files.patch(content("m", "/sealed/s", "t", &format!("many{number}"))).await })
+    });
+    for refused in many.collect::<Vec<_>>() {
+        check(refused.await.unwrap(), Code::FailedPrecondition, "READ_ONLY");
+    }
 
     // It has an agent of its own, which holds its journal.
     machine.patch("/home/b", "b", "k2").await;
