@@ -6,8 +6,10 @@
 //! against a model.
 //!
 //! Nouns: [`path`], [`meta`], [`revision`], [`tree`], [`budget`], [`limits`], [`error`], [`lines`].
-//! Verbs: [`stat`], [`read`], [`list`], [`search`], [`patch`], and [`change`] for the rest of the changes.
+//! Verbs: [`stat`], [`read`], [`list`], [`search`], [`patch`], and [`change`] for the rest of the changes. What a tree within a tree
+//! answers: [`beneath`].
 
+pub mod beneath;
 pub mod budget;
 pub mod change;
 pub mod error;

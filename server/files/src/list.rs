@@ -11,7 +11,7 @@ use crate::{
     path::TreePath,
     search::globs::{GlobSet, Verdict},
     stat::{Described, Entry, Revisions, describe},
-    tree::{Tree, TreeError},
+    tree::{Identity, Tree, TreeError},
     walk,
 };
 
@@ -77,7 +77,7 @@ pub fn run<T: Tree>(
         budget,
         end: ListEnd::default(),
         name_count: 0,
-        inodes: Vec::new(),
+        within: Vec::new(),
         leads: BTreeMap::new(),
         buffer: Vec::new(),
     };
@@ -131,7 +131,7 @@ struct Listing<'a, T: Tree> {
     /// Slots held in all frames.
     name_count: usize,
     /// Of the directories the walk is in.
-    inodes: Vec<u64>,
+    within: Vec<Identity>,
     /// Of directories that were looked into ahead and whose contents are not done: their number is bounded by the depth
     /// and the length of a name, because those between an entry and its contents have its name as a beginning of theirs.
     leads: BTreeMap<TreePath, Lead>,
@@ -157,21 +157,22 @@ impl<T: Tree> Listing<'_, T> {
         path: TreePath,
         included: bool,
     ) -> Result<Frame<T::Directory>, TreeError> {
-        let inode = self.tree.stat_directory(&directory)?.inode;
+        let identity = self.tree.identify(&directory)?;
         // No directory lies within itself, but an image may say so.
-        if self.inodes.contains(&inode) {
+        if self.within.contains(&identity) {
+            let inode = identity.inode;
             return Err(TreeError::Corrupt { what: format!("directory inode {inode} lies within itself") });
         }
         let room = self.limits.directory_name_count_max.saturating_sub(self.name_count);
         let slots = Slots::of(self.tree, &directory, Parts::All, room)?;
         self.name_count += slots.len();
-        self.inodes.push(inode);
+        self.within.push(identity);
         Ok(Frame { directory, path, included, slots, next: 0 })
     }
 
     fn leave(&mut self, frame: &Frame<T::Directory>) {
         self.name_count = self.name_count.saturating_sub(frame.slots.len());
-        self.inodes.pop();
+        self.within.pop();
     }
 
     fn verdict(&self, path: &TreePath, kind: FileType, included: bool) -> Verdict {
@@ -205,7 +206,7 @@ impl<T: Tree> Listing<'_, T> {
             match slot.part {
                 Part::Entry => {
                     if self.plan.start_after.as_ref().is_none_or(|start| path > *start) {
-                        self.entry(path, slot.name, &frame.directory, frame.included, self.inodes.len(), sink)?;
+                        self.entry(path, slot.name, &frame.directory, frame.included, self.within.len(), sink)?;
                     }
                 }
                 Part::Contents => {
@@ -270,7 +271,7 @@ impl<T: Tree> Listing<'_, T> {
     ) -> Result<Option<Frame<T::Directory>>, Ended> {
         let verdict = self.verdict(&path, FileType::Directory, included);
         let pruned = verdict == Verdict::Excluded
-            || self.inodes.len() >= self.depth_max()
+            || self.within.len() >= self.depth_max()
             || self.is_before_start(&path)
             || (verdict == Verdict::Neither && self.known_lead(&path) == Some(false));
         if pruned {
@@ -325,9 +326,9 @@ impl<T: Tree> Listing<'_, T> {
         if depth >= self.depth_max() {
             return Ok(false);
         }
-        let held = self.inodes.len();
+        let held = self.within.len();
         let found = self.look_ahead(directory, name, parent);
-        self.inodes.truncate(held);
+        self.within.truncate(held);
         let (target, complete) = found?;
         let leads = target.is_some();
         match target {
@@ -371,7 +372,7 @@ impl<T: Tree> Listing<'_, T> {
                 (_, Verdict::Excluded) => {}
                 (_, Verdict::Included) => target = Some(path),
                 (Part::Contents, Verdict::Neither) if kind == FileType::Directory => {
-                    if self.inodes.len() >= self.depth_max() {
+                    if self.within.len() >= self.depth_max() {
                         continue;
                     }
                     let inner = self.tree.directory(&frame.directory, slot.name);

@@ -156,6 +156,28 @@ impl TreePath {
         other.is_root() || (self.0.starts_with(&other.0) && matches!(self.0.get(other.0.len()), None | Some(b'/')))
     }
 
+    /// This path of a tree that is itself the directory `above` of a larger one, in the larger one.
+    #[must_use]
+    pub fn beneath(&self, above: &Self) -> Self {
+        match (self.is_root(), above.is_root()) {
+            (true, _) => above.clone(),
+            (false, true) => self.clone(),
+            (false, false) => Self([above.0.as_slice(), &self.0].concat()),
+        }
+    }
+
+    /// What [`TreePath::beneath`] puts back: this path as `above` sees it that is a tree of its own; nothing where it lies
+    /// elsewhere.
+    pub fn within(&self, above: &Self) -> Option<Self> {
+        if above.is_root() {
+            return Some(self.clone());
+        }
+        match self.0.strip_prefix(above.0.as_slice())? {
+            b"" => Some(Self::root()),
+            rest => rest.starts_with(b"/").then(|| Self(rest.to_vec())),
+        }
+    }
+
     /// For people and messages: bytes that are not UTF-8 as U+FFFD.
     pub fn to_text(&self) -> Cow<'_, str> {
         String::from_utf8_lossy(&self.0)

@@ -65,6 +65,15 @@ pub struct Name<'a> {
     pub kind: Option<FileType>,
 }
 
+/// Which directory of a tree, while it is held. The same inode number may be on each of its file systems.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Identity {
+    /// Which of the tree's file systems; 0 where it has only one.
+    pub file_system: u64,
+    /// The inode's number there.
+    pub inode: u64,
+}
+
 /// A read-only tree of files.
 ///
 /// Every method may be called from many threads at once. `Directory` and `File` are cheap to clone or hold, and what they
@@ -89,6 +98,11 @@ pub trait Tree: Send + Sync {
 
     /// What a held directory is.
     fn stat_directory(&self, directory: &Self::Directory) -> Result<Meta, TreeError>;
+
+    /// Which directory a held one is.
+    fn identify(&self, directory: &Self::Directory) -> Result<Identity, TreeError> {
+        self.stat_directory(directory).map(|meta| Identity { file_system: 0, inode: meta.inode })
+    }
 
     /// All names in a directory, in no order, each once, without `.` and `..`.
     fn names(

@@ -18,13 +18,13 @@ use crate::{
     displaced::{Displaced, Watched},
     errno::{fault, io_fault},
     fail::Rule,
+    inner::{Changing, Inner, Recording},
     ledger::{Claim, now},
     locate::{Place, at_component},
     record::{Action, Answer, Intent},
     stage::{Directories, PARENT_MODE, Staged},
     state::State,
     tree::{Identity, meta_of, read_full_at},
-    workspace::{Changing, Inner, Recording},
 };
 
 /// A regular file that is there.

@@ -209,6 +209,11 @@ impl Leftovers {
         }
     }
 
+    /// Whether something is being deleted in the background.
+    pub(crate) fn is_sweeping(&self) -> bool {
+        self.sweeper.is_running()
+    }
+
     fn next(&self, flushed: Ticket, haste: Haste) -> Option<Displaced> {
         let mut queues = self.queues();
         if queues.unwatched.front().is_some_and(|(ticket, _)| *ticket <= flushed) {

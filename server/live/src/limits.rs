@@ -31,6 +31,11 @@ pub struct LiveLimits {
     pub kept_count_max: usize,
     /// Their bytes, too.
     pub kept_bytes_max: u64,
+    /// How long a file system that is mounted beneath the root stays open after its last change: until then it cannot be
+    /// unmounted.
+    pub nested_idle: Duration,
+    /// Such file systems that are open for changes at once.
+    pub nested_count_max: usize,
 }
 
 impl Default for LiveLimits {
@@ -47,6 +52,8 @@ impl Default for LiveLimits {
             lingering_bytes_max: 32 << 20,
             kept_count_max: 64,
             kept_bytes_max: 256 << 20,
+            nested_idle: Duration::from_secs(2),
+            nested_count_max: 16,
         }
     }
 }

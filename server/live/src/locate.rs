@@ -99,7 +99,7 @@ pub(crate) fn at_component(
 
 /// Where a path leads when its links are followed, where that is inside the workspace: an absolute target begins at the
 /// workspace's root. What does not exist is taken by its spelling. Nothing where it leads out, or follows too many links.
-fn resolved(tree: &LiveTree, path: &TreePath, limits: &Limits) -> Option<TreePath> {
+pub(crate) fn resolved(tree: &LiveTree, path: &TreePath, limits: &Limits) -> Option<TreePath> {
     let mut pending: Vec<Vec<u8>> = path.components().rev().map(<[u8]>::to_vec).collect();
     let mut held: Vec<(Vec<u8>, Option<LiveDirectory>)> = Vec::new();
     let mut hops = 0;

@@ -4,12 +4,12 @@ use crate::{
     commit::{self, Outcome},
     content::{Leave, meta_now},
     errno::{fault, io_fault},
+    inner::{ATTEMPT_COUNT_MAX, Changing, Finished, Inner, Recording},
     ledger::Claim,
     locate::{at_component, locate},
     patch::parents,
     record::{Action, Answer},
     stage::{Directories, PARENT_MODE},
-    workspace::{ATTEMPT_COUNT_MAX, Changing, Finished, Inner, Recording},
 };
 use dormouse_files::{
     Fault,

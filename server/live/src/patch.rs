@@ -17,11 +17,11 @@ use crate::{
     content::{Existing, Put, dress, entry, meta_now},
     displaced::Haste,
     errno::{fault, io_fault},
+    inner::{ATTEMPT_COUNT_MAX, Changing, Finished, Inner, Recording},
     ledger::Claim,
     locate::{Parents, Place, locate},
     record::Answer,
     stage::Draft,
-    workspace::{ATTEMPT_COUNT_MAX, Changing, Finished, Inner, Recording},
 };
 
 /// What a patch makes of what is there now.

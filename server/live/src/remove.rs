@@ -20,12 +20,12 @@ use crate::{
     commit::identity_at,
     displaced::{Displaced, Settled, Watched},
     errno::fault,
+    inner::{ATTEMPT_COUNT_MAX, Changing, Finished, Inner, Recording},
     ledger::Claim,
     locate::{Parents, Place, locate},
     patch::check_budget,
     record::{Action, Answer},
     subject::{self, Subject},
-    workspace::{ATTEMPT_COUNT_MAX, Changing, Finished, Inner, Recording},
 };
 
 /// Up to this size a removed file's revision is told unasked.

@@ -20,6 +20,7 @@ use rustix::{
 use crate::{
     commit::identity_at,
     errno::{fault, io_fault},
+    inner::{ATTEMPT_COUNT_MAX, Changing, Finished, Inner, Recording},
     ledger::Claim,
     locate::{Parents, Place, at_component, locate},
     patch::{check_budget, parents},
@@ -27,7 +28,6 @@ use crate::{
     stage::{Directories, PARENT_MODE},
     subject::Subject,
     tree::Identity,
-    workspace::{ATTEMPT_COUNT_MAX, Changing, Finished, Inner, Recording},
 };
 
 impl Inner {

@@ -25,9 +25,9 @@ use crate::{
     aside,
     error::OpenError,
     fail::Steps,
+    inner::only_readable,
     journal::FILE_NAMES,
     tree::{Identity, STATE_NAME},
-    workspace::only_readable,
 };
 
 const LOCK_NAME: &str = "lock";

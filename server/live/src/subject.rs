@@ -15,9 +15,9 @@ use rustix::fs;
 use crate::{
     commit::{identity_at, revision_of},
     errno::{fault, io_fault},
+    inner::Inner,
     locate::{Place, at_component},
     tree::Identity,
-    workspace::Inner,
 };
 
 /// What a name leads to.

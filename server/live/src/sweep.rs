@@ -53,6 +53,11 @@ impl Sweeper {
         }
     }
 
+    /// Whether there is something left to delete.
+    pub(crate) fn is_running(&self) -> bool {
+        self.shared.names.lock().unwrap_or_else(PoisonError::into_inner).running
+    }
+
     fn later(&self, state: &Arc<State>, name: String) {
         let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
         let mut queue = self.shared.names.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,7 +1,7 @@
 //! A directory of this host as a [`Tree`].
 //!
 //! Every name is opened by openat2(2) relative to a held directory, beneath it, without following a symbolic or magic
-//! link and without crossing a mount. A held descriptor follows its directory wherever that is moved: what the workspace
+//! link and without crossing a mount, but into one that is a part of the workspace ([`crate::mounts`]). A held descriptor follows its directory wherever that is moved: what the workspace
 //! sees must itself be a mount, so that its processes cannot move a directory out of it (`EXDEV`, rename(2)).
 //!
 //! Never writes, and never shows the agent's own state directory.
@@ -19,19 +19,22 @@ use std::{
 
 use dormouse_files::{
     meta::{FileType, Meta, Time},
-    tree::{Name, Tree, TreeError},
+    tree::{self, Name, Tree, TreeError},
 };
 use rustix::{
     fs::{self, AtFlags, Mode, OFlags, RawDir, ResolveFlags, Stat},
     io::Errno,
 };
 
-use crate::errno::tree_error;
+use crate::{
+    errno::tree_error,
+    mounts::{self, Entered, Mounts},
+};
 
 /// The one name at the root that may be the agent's own.
 pub(crate) const STATE_NAME: &[u8] = b".dormouse";
 /// openat2(2) answers `EAGAIN` while it cannot rule out a race with a rename or mount elsewhere.
-const OPEN_ATTEMPTS_MAX: u32 = 64;
+pub(crate) const OPEN_ATTEMPTS_MAX: u32 = 64;
 /// Bytes that one getdents64(2) call fills.
 const NAMES_BUFFER_BYTES: usize = 32 << 10;
 /// Longest target of a symbolic link: `PATH_MAX` without its NUL.
@@ -42,6 +45,8 @@ const LINK_BYTES_MAX: usize = 4095;
 pub struct LiveTree {
     root: LiveDirectory,
     hidden: Option<Identity>,
+    /// Which mounts are stepped into; none at all where there is nothing.
+    mounts: Option<Arc<dyn Mounts>>,
 }
 
 /// A directory that is held by a descriptor.
@@ -53,6 +58,8 @@ struct Held {
     is_root: bool,
     /// `O_PATH`: only search permission was there.
     path_only: bool,
+    /// The mount that was stepped into on the way; nothing on the root's own.
+    entered: Option<Entered>,
 }
 
 /// A regular file that is held open for reading.
@@ -94,25 +101,53 @@ impl LiveDirectory {
     pub(crate) fn is_path_only(&self) -> bool {
         self.0.path_only
     }
+
+    /// The mount beneath the workspace's root that it lies on; nothing for the root's own.
+    pub(crate) fn entered_mount(&self) -> Option<u64> {
+        self.0.entered.map(|entered| entered.mount)
+    }
 }
 
 impl LiveTree {
     /// Over a root that is held already; `hidden` is the state directory where it lies in the root.
     pub(crate) fn new(root: OwnedFd, hidden: Option<Identity>) -> Self {
-        Self { root: LiveDirectory(Arc::new(Held { descriptor: root, is_root: true, path_only: false })), hidden }
+        let held = Held { descriptor: root, is_root: true, path_only: false, entered: None };
+        Self { root: LiveDirectory(Arc::new(held)), hidden, mounts: None }
+    }
+
+    /// The same, with the file systems that are mounted beneath its root.
+    pub(crate) fn across(&self, mounts: Arc<dyn Mounts>) -> Self {
+        Self { mounts: Some(mounts), ..self.clone() }
     }
 
     pub(crate) fn root_directory(&self) -> &LiveDirectory {
         &self.root
     }
 
-    /// Whether `name` at the root is the agent's own.
+    /// Whether `name` at the root of a file system is the agent's own.
     pub(crate) fn hides(&self, parent: &LiveDirectory, name: &[u8]) -> bool {
-        self.hidden.is_some() && parent.0.is_root && name == STATE_NAME
+        let is_state = parent.0.is_root && name == STATE_NAME;
+        is_state
+            && match parent.0.entered {
+                None => self.hidden.is_some(),
+                // The first change may have made it since.
+                Some(_) => mounts::state_in(parent).is_some(),
+            }
     }
 
-    fn hides_inode(&self, stat: &Stat) -> bool {
-        self.hidden.is_some_and(|hidden| hidden == Identity::of(stat))
+    /// The agent's own directory on the file system of this one.
+    fn hidden_in(&self, directory: &LiveDirectory) -> Option<Identity> {
+        directory.0.entered.map_or(self.hidden, |entered| entered.hidden)
+    }
+
+    fn hides_inode(&self, parent: &LiveDirectory, stat: &Stat) -> bool {
+        self.hidden_in(parent).is_some_and(|hidden| hidden == Identity::of(stat))
+    }
+
+    fn enter(&self, parent: &LiveDirectory, name: &[u8]) -> Result<LiveDirectory, TreeError> {
+        let Some(mounts) = &self.mounts else { return Err(TreeError::Outside) };
+        let (descriptor, entered, path_only) = mounts::enter(&**mounts, parent, name)?;
+        Ok(LiveDirectory(Arc::new(Held { descriptor, is_root: true, path_only, entered: Some(entered) })))
     }
 
     fn kind_of(&self, parent: &LiveDirectory, name: &[u8]) -> Result<FileType, TreeError> {
@@ -177,6 +212,7 @@ impl Tree for LiveTree {
             match opened {
                 Ok(descriptor) => break (descriptor, path_only),
                 Err(Errno::LOOP) => return Err(TreeError::NotDirectory(FileType::Symlink)),
+                Err(Errno::XDEV) => return self.enter(parent, name),
                 Err(Errno::NOTDIR) => match self.kind_of(parent, name)? {
                     // It has become one since.
                     FileType::Directory if attempts.next().is_some() => {}
@@ -187,10 +223,11 @@ impl Tree for LiveTree {
                 Err(errno) => return Err(tree_error(errno)),
             }
         };
-        if self.hidden.is_some() && self.hides_inode(&fs::fstat(&descriptor).map_err(tree_error)?) {
+        if self.hidden_in(parent).is_some() && self.hides_inode(parent, &fs::fstat(&descriptor).map_err(tree_error)?) {
             return Err(TreeError::NotFound);
         }
-        Ok(LiveDirectory(Arc::new(Held { descriptor, is_root: false, path_only })))
+        let entered = parent.0.entered;
+        Ok(LiveDirectory(Arc::new(Held { descriptor, is_root: false, path_only, entered })))
     }
 
     fn stat(&self, parent: &LiveDirectory, name: &[u8]) -> Result<Meta, TreeError> {
@@ -199,7 +236,7 @@ impl Tree for LiveTree {
         }
         let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
         let stat = fs::statat(parent, name, flags).map_err(tree_error)?;
-        if self.hides_inode(&stat) {
+        if self.hides_inode(parent, &stat) {
             return Err(TreeError::NotFound);
         }
         meta(&stat)
@@ -207,6 +244,11 @@ impl Tree for LiveTree {
 
     fn stat_directory(&self, directory: &LiveDirectory) -> Result<Meta, TreeError> {
         meta(&fs::fstat(directory).map_err(tree_error)?)
+    }
+
+    fn identify(&self, directory: &LiveDirectory) -> Result<tree::Identity, TreeError> {
+        let Identity { device, inode } = Identity::of(&fs::fstat(directory).map_err(tree_error)?);
+        Ok(tree::Identity { file_system: device, inode })
     }
 
     fn names(
@@ -220,11 +262,12 @@ impl Tree for LiveTree {
         // The position of a listing belongs to an open file description, and the held one is shared: open another.
         let own = open_beneath(directory, b".", OFlags::RDONLY | OFlags::DIRECTORY).map_err(tree_error)?;
         let mut buffer = vec![MaybeUninit::<u8>::uninit(); NAMES_BUFFER_BYTES];
+        let hidden_here = self.hidden_in(directory);
         let mut listing = RawDir::new(own, &mut buffer);
         while let Some(entry) = listing.next() {
             let entry = entry.map_err(tree_error)?;
             let bytes = entry.file_name().to_bytes();
-            let hidden = self.hidden.is_some_and(|hidden| hidden.inode == entry.ino());
+            let hidden = hidden_here.is_some_and(|hidden| hidden.inode == entry.ino());
             if bytes == b"." || bytes == b".." || hidden || self.hides(directory, bytes) {
                 continue;
             }
@@ -266,7 +309,7 @@ impl Tree for LiveTree {
             Err(errno) => return Err(tree_error(errno)),
         };
         let stat = fs::fstat(&file).map_err(tree_error)?;
-        if self.hides_inode(&stat) {
+        if self.hides_inode(parent, &stat) {
             return Err(TreeError::NotFound);
         }
         match meta(&stat)? {

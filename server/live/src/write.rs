@@ -14,12 +14,13 @@ use crate::{
     commit::{Base, Known, Writers, revision_of},
     content::{Existing, Put, dress, entry, meta_now},
     errno::{fault, io_fault},
+    inner::{ATTEMPT_COUNT_MAX, Changing, Finished, Inner, Recording},
     ledger::Claim,
     locate::{Place, locate},
+    nested::Holder,
     patch::{check_budget, parents, refuse_root},
     record::Answer,
     stage::{Draft, Staged},
-    workspace::{ATTEMPT_COUNT_MAX, Changing, Finished, Inner, Recording},
 };
 
 /// How a Write begins.
@@ -33,6 +34,8 @@ pub enum WriteBegin {
 /// A Write whose data is arriving. Dropped before `finish`, it leaves nothing behind.
 pub struct StagedWrite {
     inner: Arc<Inner>,
+    /// Where the file system is whose words its failures and its answer are put into; nothing where they are right as they are.
+    at: Option<Holder>,
     plan: WritePlan,
     /// Nothing where the key was done already, and the data is only compared.
     draft: Option<Draft>,
@@ -78,6 +81,7 @@ impl Inner {
         };
         Ok(WriteBegin::Staged(StagedWrite {
             inner: Arc::clone(inner),
+            at: None,
             plan: plan.clone(),
             draft,
             hasher: Hasher::default(),
@@ -122,7 +126,13 @@ impl StagedWrite {
     /// `DiskFull` and what the system says.
     pub fn append(&mut self, piece: &[u8]) -> Result<(), Fault> {
         if let Some(draft) = &mut self.draft {
-            draft.append(piece).map_err(|error| io_fault(&self.plan.path, error))?;
+            draft.append(piece).map_err(|error| {
+                let fault = io_fault(&self.plan.path, error);
+                match &self.at {
+                    Some(at) => at.fault(fault),
+                    None => fault,
+                }
+            })?;
         }
         self.hasher.update(piece);
         self.checksum = crc32c::crc32c_append(self.checksum, piece);
@@ -134,7 +144,21 @@ impl StagedWrite {
     ///
     /// # Errors
     /// `Invalid` where they differ from what arrived, and as `ErrorReason` in files.proto says of Write.
-    pub fn finish(self, size_bytes: u64, crc32c: Option<u32>, budget: &dyn Budget) -> Result<WriteDone, Fault> {
+    pub fn finish(mut self, size_bytes: u64, crc32c: Option<u32>, budget: &dyn Budget) -> Result<WriteDone, Fault> {
+        let at = self.at.take();
+        let done = self.complete(size_bytes, crc32c, budget);
+        match at {
+            Some(at) => at.told(done),
+            None => done,
+        }
+    }
+
+    /// As part of a larger workspace.
+    pub(crate) fn told_by(self, at: Holder) -> Self {
+        Self { at: Some(at), ..self }
+    }
+
+    fn complete(self, size_bytes: u64, crc32c: Option<u32>, budget: &dyn Budget) -> Result<WriteDone, Fault> {
         if size_bytes != self.size_bytes {
             let message = format!("{size_bytes} bytes were meant to be sent, and {} arrived", self.size_bytes);
             return Err(Fault::invalid("finish.size_bytes", message));

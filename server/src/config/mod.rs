@@ -437,6 +437,7 @@ impl Config {
                 journal_bytes_max: self.idempotency.journal_bytes_max,
                 ..LiveLimits::default()
             },
+            mounts: None,
             disk: DiskLimits::default(),
             volumes: VolumeSettings {
                 clones: match self.offline.clone {

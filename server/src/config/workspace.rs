@@ -7,7 +7,7 @@ use serde::Deserialize;
 use crate::{
     config::ConfigError,
     host::{
-        register::TOKEN_BYTES_MAX,
+        allowed::TOKEN_BYTES_MAX,
         spec::{Disk, DiskFormat, DiskLayer, DiskPartition, FileSystem, Guest, GuestAddress, Spec, check_name},
         state::State,
     },

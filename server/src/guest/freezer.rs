@@ -84,7 +84,7 @@ impl Shared {
             std::mem::take(&mut hold.frozen)
         };
         self.changed.notify_all();
-        // In the opposite order: a file system on an image that lies in another one goes on last.
+        // In the opposite order: a file system on an image that lies in another one goes on after that.
         for (file, _) in frozen.iter().rev() {
             // Thawed already, by an operator: then it goes on as it should.
             let _ = dormouse_freeze::thaw(file);
@@ -143,10 +143,12 @@ impl Freezer {
             return Err(FreezeError::Late);
         }
         self.keep_time(until)?;
-        for (index, mount) in mounts.iter().enumerate() {
+        // The last one mounted first, and the root at the end: one may be on an image that lies in another, whose freeze would
+        // never let it come to rest.
+        for (index, mount) in mounts.iter().enumerate().rev() {
             let is_root = index == 0;
-            let seen = mounts[..index].iter().any(|other| other.device == mount.device);
-            if seen || (!is_root && !mount.is_freezable()) {
+            let is_frozen = self.shared.hold().frozen.iter().any(|(_, device)| *device == mount.device);
+            if is_frozen || (!is_root && !mount.is_freezable()) {
                 continue;
             }
             match self.freeze_one(mount, until) {

@@ -1,5 +1,5 @@
-//! The agent inside a machine (`dormoused guest`): the same edge over one directory, and the freeze of its file system, for
-//! the host that runs the machine and for nobody else in it.
+//! The agent inside a machine (`dormoused guest`): the same edge over one directory with the disks that are mounted beneath it,
+//! and the freeze of their file systems, for the host that runs the machine and for nobody else in it.
 //!
 //! It has one workspace, under whatever name the host asks for it, no disks and no HostService. Who may call follows from
 //! where it listens: a Unix socket is its owner's (0600), a vsock peer must be the host (cid 2, vsock(7)), and a TCP port,
@@ -8,6 +8,7 @@
 pub mod freezer;
 mod listen;
 pub mod mounts;
+pub mod table;
 
 use std::{
     error::Error,
@@ -19,6 +20,8 @@ use std::{
     time::Duration,
 };
 
+use dormouse_files::Fault;
+use dormouse_live::Mounts;
 use dormouse_proto::{
     files::v1::files_service_server::FilesServiceServer, guest::v1::guest_service_server::GuestServiceServer,
 };
@@ -29,15 +32,17 @@ use tonic_health::ServingStatus;
 use crate::{
     config::{Address, Config, ConfigError},
     flags::GuestFlags,
-    guest::freezer::Freezer,
+    guest::{freezer::Freezer, table::MountTable},
     host::{
         Host,
         admit::Admission,
-        register::{ConfiguredError, TOKEN_BYTES_MAX},
+        allowed::TOKEN_BYTES_MAX,
+        register::ConfiguredError,
         relay::GUEST_WORKSPACE,
         spec::Spec,
         state::State,
         store::{Store, StoreError, Volatile},
+        workspace::Workspace,
     },
     listen::{ListenError, SocketFile},
     rpc::{
@@ -185,7 +190,12 @@ impl GuestServer {
             (None, GuestAddress::Tcp(_)) => return Err(GuestError::TokenNeeded),
             _ => {}
         }
-        let settings = Config { state_dir: options.state_dir.clone(), ..Config::default() }.check()?.settings;
+        let mut settings = Config { state_dir: options.state_dir.clone(), ..Config::default() }.check()?.settings;
+        // A root that cannot be resolved is refused below, in the words for it.
+        let root = fs::canonicalize(&options.root).unwrap_or_else(|_| options.root.clone());
+        let table = mount_table(&root);
+        settings.mounts = table.clone().map(|table| table as Arc<dyn Mounts>);
+        let idle = settings.live.nested_idle;
         // What must survive a restart, the journal of changes, lies on the workspace's own file system.
         let host = Host::start(settings, Store::open(&options.state_dir, Volatile::Taken)?)?;
         let spec = Spec::Directory { root: options.root.clone() };
@@ -195,8 +205,10 @@ impl GuestServer {
             Spec::Directory { root } => root,
             Spec::Machine { .. } => return Err(GuestError::Unknown),
         };
-        tell_unserved(&root);
-        let freezer = Arc::new(Freezer::new(&root, workspace));
+        if let Some(table) = &table {
+            recover_mounted(&workspace, table);
+        }
+        let freezer = Arc::new(Freezer::new(&root, workspace.clone()));
         let boot_id = boot_id()?;
 
         let (health, _) = tonic_health::server::health_reporter();
@@ -213,6 +225,7 @@ impl GuestServer {
 
         let (closing, closed) = watch::channel(false);
         let mut serving = JoinSet::new();
+        serving.spawn(close_idle_mounts(workspace, idle / 2, closed.clone()));
         let bound = listen::serve(&options.listen, routes, observe, closed, &mut serving)?;
         Ok(Self { listen: bound.address, host, freezer, closing, serving, _socket_file: bound.socket_file })
     }
@@ -256,22 +269,71 @@ impl GuestServer {
     }
 }
 
-/// Says once which disks of the machine are mounted beneath the root: their files are refused as `mount_point`, and only
-/// frozen with the rest. Those of the kernel and in memory are everywhere, and not worth a line.
-fn tell_unserved(root: &Path) {
-    match mounts::read(root) {
-        Ok(mounts) => {
-            let disks = mounts.iter().skip(1).filter(|mount| mount.is_freezable());
-            let places: Vec<_> = disks.map(|mount| mount.place.display().to_string()).collect();
-            if !places.is_empty() {
-                let places = places.join(", ");
-                tracing::warn!(
-                    places,
-                    "disks that are mounted beneath the root are not served; each needs an agent of its own"
-                );
+/// Of the workspace at this root, where it can be read.
+fn mount_table(root: &Path) -> Option<Arc<MountTable>> {
+    match MountTable::open(root) {
+        Ok(table) => Some(Arc::new(table)),
+        Err(error) => {
+            tracing::warn!(%error, "the mount table cannot be read: no disk beneath the root is served, and none is frozen");
+            None
+        }
+    }
+}
+
+/// Brings to an end what a crash left on each disk that is mounted beneath the root, and says once which of them are not
+/// served, or can be read only.
+fn recover_mounted(workspace: &Workspace, table: &MountTable) {
+    let Some(directory) = workspace.held().directory.clone() else { return };
+    let disks = match table.disks() {
+        Ok(disks) => disks,
+        Err(error) => return tracing::warn!(%error, "the mount table cannot be read; what is mounted is not served"),
+    };
+    for place in disks {
+        match directory.recover_mounted(&place) {
+            Ok(None) => tracing::info!(%place, "a disk that is mounted beneath the root is served"),
+            Ok(Some(why)) => tracing::warn!(%place, why, "a disk beneath the root can be read and not changed"),
+            Err(Fault::Outside { .. }) => tracing::warn!(
+                %place,
+                "a mount beneath the root is not served: it shows a part of a disk, or one that is mounted elsewhere, or lies \
+                 within a mount that is not served"
+            ),
+            Err(fault) => {
+                let error = &fault as &dyn Error;
+                tracing::warn!(%place, error, "a disk beneath the root can be read and not changed");
             }
         }
-        Err(error) => tracing::warn!(%error, "the mount table cannot be read, so nothing can be frozen"),
+    }
+}
+
+/// Closes, as long as the agent serves, what is mounted beneath the root and was not changed for a while, so that it can be
+/// unmounted. Never while the disks are frozen: it counts as a change.
+async fn close_idle_mounts(
+    workspace: Arc<Workspace>,
+    every: Duration,
+    mut closed: watch::Receiver<bool>,
+) -> Result<(), tonic::transport::Error> {
+    loop {
+        tokio::select! {
+            // An error is the end of who would tell.
+            _ = closed.changed() => return Ok(()),
+            () = tokio::time::sleep(every) => {}
+        }
+        let begun = {
+            let mut held = workspace.held();
+            let directory = held.directory.clone().filter(|directory| directory.has_open_mounts());
+            directory
+                .filter(|_| held.record.state == State::Running)
+                .map(|directory| (directory, workspace.begin_change(&mut held)))
+        };
+        if let Some((directory, guard)) = begun {
+            let close = move || {
+                directory.close_idle_mounts();
+                drop(guard);
+                Ok(())
+            };
+            // A failure is a panic of the lane, which has been told; the next round tries again.
+            let _ = crate::rpc::lane::finish(close).await;
+        }
     }
 }
 

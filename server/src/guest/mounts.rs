@@ -3,7 +3,7 @@
 
 use std::{
     fs::{self, File},
-    io::{self, Read},
+    io::{self, Read, Seek},
     os::unix::{
         ffi::OsStrExt,
         fs::{FileExt, FileTypeExt, MetadataExt},
@@ -15,14 +15,20 @@ use dormouse_files::path::TreePath;
 
 use crate::host::seal::uuid_text;
 
+/// The table, as this process sees it.
+pub const TABLE: &str = "/proc/self/mountinfo";
 /// Longest mount table that is read, in bytes.
 const TABLE_BYTES_MAX: u64 = 4 << 20;
 /// File systems with a disk of their own that can be frozen.
 const FREEZABLE: [&str; 3] = ["ext4", "xfs", "btrfs"];
+/// Of the root directory of every subvolume (`BTRFS_FIRST_FREE_OBJECTID`, btrfs_tree.h).
+const BTRFS_ROOT_INODE: u64 = 256;
 
 /// A mount of the workspace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mount {
+    /// Its number; another mount may have it when this one is gone.
+    pub id: u64,
     /// Inside the workspace; `/` for the one that holds its root.
     pub path: TreePath,
     /// Where it is opened.
@@ -44,7 +50,17 @@ pub struct Mount {
 impl Mount {
     /// Whether there is something on it to be frozen.
     pub fn is_freezable(&self) -> bool {
-        FREEZABLE.contains(&self.kind.as_str()) && !self.read_only
+        self.is_disk() && !self.read_only
+    }
+
+    /// Whether it is a file system with a disk of its own.
+    pub fn is_disk(&self) -> bool {
+        FREEZABLE.contains(&self.kind.as_str())
+    }
+
+    /// Whether it shows all of its file system, or of a btrfs all of a subvolume; `inode` is its root directory's.
+    pub fn is_whole(&self, inode: u64) -> bool {
+        if self.kind == "btrfs" { inode == BTRFS_ROOT_INODE } else { self.root == b"/" }
     }
 }
 
@@ -53,21 +69,31 @@ impl Mount {
 /// # Errors
 /// From the system; `InvalidData` where no mount holds the root, or the table is too long.
 pub fn read(root: &Path) -> io::Result<Vec<Mount>> {
-    let mut table = Vec::new();
-    File::open("/proc/self/mountinfo")?.take(TABLE_BYTES_MAX + 1).read_to_end(&mut table)?;
-    if table.len() as u64 > TABLE_BYTES_MAX {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, "the mount table is too long"));
-    }
-    let mut mounts = seen_from(&table, root.as_os_str().as_bytes())
-        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "no mount holds the workspace's root"))?;
+    let mut mounts = read_from(&File::open(TABLE)?, root)?;
     for mount in mounts.iter_mut().filter(|mount| mount.kind == "ext4") {
         mount.uuid = uuid(mount).unwrap_or_default();
     }
     Ok(mounts)
 }
 
+/// As [`read`], from a table that is open, without what the disks themselves say.
+///
+/// # Errors
+/// As [`read`].
+pub fn read_from(mut table: &File, root: &Path) -> io::Result<Vec<Mount>> {
+    let mut text = Vec::new();
+    table.rewind()?;
+    table.take(TABLE_BYTES_MAX + 1).read_to_end(&mut text)?;
+    if text.len() as u64 > TABLE_BYTES_MAX {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "the mount table is too long"));
+    }
+    seen_from(&text, root.as_os_str().as_bytes())
+        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "no mount holds the workspace's root"))
+}
+
 /// One line of the table.
 struct Line {
+    id: u64,
     device: String,
     root: Vec<u8>,
     point: Vec<u8>,
@@ -78,7 +104,8 @@ struct Line {
 
 fn line(text: &[u8]) -> Option<Line> {
     let mut words = text.split(|byte| *byte == b' ');
-    let device = String::from_utf8(words.nth(2)?.to_vec()).ok()?;
+    let id = std::str::from_utf8(words.next()?).ok()?.parse().ok()?;
+    let device = String::from_utf8(words.nth(1)?.to_vec()).ok()?;
     let root = unescaped(words.next()?);
     let point = unescaped(words.next()?);
     let is_read_only = |options: &[u8]| options.split(|byte| *byte == b',').any(|option| option == b"ro");
@@ -88,7 +115,7 @@ fn line(text: &[u8]) -> Option<Line> {
     let kind = String::from_utf8(words.next()?.to_vec()).ok()?;
     let source = unescaped(words.next()?);
     let read_only = mount_read_only || is_read_only(words.next().unwrap_or_default());
-    Some(Line { device, root, point, read_only, kind, source })
+    Some(Line { id, device, root, point, read_only, kind, source })
 }
 
 /// Blanks, line ends and backslashes stand as a backslash and three octal digits.
@@ -114,7 +141,7 @@ fn unescaped(word: &[u8]) -> Vec<u8> {
 }
 
 /// What follows `above` in `path`, beginning with `/`, or empty where they are the same; nothing where it lies elsewhere.
-fn beneath<'a>(path: &'a [u8], above: &[u8]) -> Option<&'a [u8]> {
+pub(super) fn beneath<'a>(path: &'a [u8], above: &[u8]) -> Option<&'a [u8]> {
     let above = if above == b"/" { b"" } else { above };
     let rest = path.strip_prefix(above)?;
     (rest.is_empty() || rest.starts_with(b"/")).then_some(rest)
@@ -126,6 +153,7 @@ fn seen_from(table: &[u8], root: &[u8]) -> Option<Vec<Mount>> {
     let holder =
         lines.iter().filter(|line| beneath(root, &line.point).is_some()).max_by_key(|line| line.point.len())?;
     let mount = |line: &Line, path: TreePath, root: Vec<u8>| Mount {
+        id: line.id,
         path,
         place: PathBuf::from(std::ffi::OsStr::from_bytes(&line.point)),
         kind: line.kind.clone(),

@@ -5,6 +5,7 @@
 //! as a disk takes (a record, a seal), so it runs on a lane, never on an async thread, but for the look-ups.
 
 pub mod admit;
+pub mod allowed;
 pub mod error;
 pub mod hooks;
 pub mod index;
@@ -89,6 +90,8 @@ pub struct Settings {
     pub limits: Limits,
     /// Of a directory's changes.
     pub live: live::LiveLimits,
+    /// Which mounts beneath a directory's root belong to it: none but inside a machine, whose agent serves its mount tree.
+    pub mounts: Option<Arc<dyn live::Mounts>>,
     /// Against hostile images.
     pub disk: DiskLimits,
     /// Of the disks that are open.
@@ -301,7 +304,11 @@ impl Host {
 
     fn open_directory(&self, spec: &Spec) -> Result<Option<Arc<live::Workspace>>, live::OpenError> {
         let Spec::Directory { root } = spec else { return Ok(None) };
-        let workspace = live::Workspace::open(root, self.inner.store.root(), self.inner.settings.live.clone())?;
+        let (state, limits) = (self.inner.store.root(), self.inner.settings.live.clone());
+        let workspace = match &self.inner.settings.mounts {
+            None => live::Workspace::open(root, state, limits)?,
+            Some(mounts) => live::Workspace::open_across(root, state, limits, Arc::clone(mounts))?,
+        };
         if let Some(why) = workspace.closed() {
             tracing::warn!(root = %root.display(), why, "a workspace's files can be read and not changed");
         }

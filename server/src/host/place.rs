@@ -6,7 +6,7 @@ use std::{io, ops::ControlFlow, sync::Arc};
 use dormouse_disk::Volume;
 use dormouse_files::{
     meta::{FileType, Meta},
-    tree::{Name, Tree, TreeError},
+    tree::{Identity, Name, Tree, TreeError},
 };
 use dormouse_live::LiveTree;
 
@@ -117,6 +117,14 @@ impl Tree for Place {
         match (&self.source, directory) {
             (Source::Live(tree), PlaceDirectory::Live(directory)) => tree.stat_directory(directory),
             (Source::Disk(volume), PlaceDirectory::Disk(directory)) => volume.stat_directory(directory),
+            _ => Err(foreign()),
+        }
+    }
+
+    fn identify(&self, directory: &PlaceDirectory) -> Result<Identity, TreeError> {
+        match (&self.source, directory) {
+            (Source::Live(tree), PlaceDirectory::Live(directory)) => tree.identify(directory),
+            (Source::Disk(volume), PlaceDirectory::Disk(directory)) => volume.identify(directory),
             _ => Err(foreign()),
         }
     }

@@ -2,9 +2,11 @@
 //! double of it, or a real one behind a socket that speaks as a machine monitor's does.
 #![allow(clippy::unwrap_used, reason = "what a test builds on is a test's own failure")]
 
+mod disks;
 mod double;
 mod freeze;
 mod hybrid;
+mod mounts;
 #[path = "../../../tests/src/skip.rs"]
 #[allow(dead_code, reason = "not every test needs all of it")]
 mod skip;

@@ -190,9 +190,9 @@ impl<T: Tree> Search<'_, T> {
             return Ok(outcome);
         }
         let fault = |error| Fault::at(&self.plan.path, error);
-        let inode = self.tree.stat_directory(&self.root).map_err(fault)?.inode;
+        let identity = self.tree.identify(&self.root).map_err(fault)?;
         let held = self.held_count.hold(self.root.clone());
-        let place = Arc::new(Place::root(inode));
+        let place = Arc::new(Place::root(identity));
         let prefix = self.prefix();
         let slots = self.slots(&self.root).map_err(fault)?;
         self.plan_directory(Listed { place, held, slots, prefix }, &mut outcome, scratch);
@@ -225,8 +225,8 @@ impl<T: Tree> Search<'_, T> {
         }
         let parent = above.held.get(self.tree, &self.root, &above.place)?;
         let directory = self.tree.directory(&parent, name)?;
-        let inode = self.tree.stat_directory(&directory)?.inode;
-        let place = Arc::new(Place::beneath(&above.place, name, inode, included)?);
+        let identity = self.tree.identify(&directory)?;
+        let place = Arc::new(Place::beneath(&above.place, name, identity, included)?);
         let slots = self.slots(&directory)?;
         let prefix = [above.prefix.as_slice(), name, b"/"].concat();
         Ok(Listed { place, held: self.held_count.hold(directory), slots, prefix })

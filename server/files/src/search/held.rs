@@ -8,7 +8,7 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering},
 };
 
-use crate::tree::{Tree, TreeError};
+use crate::tree::{Identity, Tree, TreeError};
 
 /// Directories held at once by one search, besides its root and what each thread opens for the moment.
 const HELD_COUNT_MAX: usize = 128;
@@ -17,7 +17,7 @@ const HELD_COUNT_MAX: usize = 128;
 pub(super) struct Place {
     /// Nothing for the root.
     above: Option<(Arc<Place>, Box<[u8]>)>,
-    inode: u64,
+    identity: Identity,
     /// Directories above it.
     pub(super) depth: usize,
     /// Whether an include matches this directory or one above it, and so everything beneath.
@@ -26,23 +26,29 @@ pub(super) struct Place {
 
 impl Place {
     /// The root of the search.
-    pub(super) fn root(inode: u64) -> Self {
-        Self { above: None, inode, depth: 0, included: false }
+    pub(super) fn root(identity: Identity) -> Self {
+        Self { above: None, identity, depth: 0, included: false }
     }
 
     /// The directory `name` in `above`.
     ///
     /// # Errors
     /// `Corrupt` where it is one of those that it lies in, which no sound file system says.
-    pub(super) fn beneath(above: &Arc<Self>, name: &[u8], inode: u64, included: bool) -> Result<Self, TreeError> {
+    pub(super) fn beneath(
+        above: &Arc<Self>,
+        name: &[u8],
+        identity: Identity,
+        included: bool,
+    ) -> Result<Self, TreeError> {
         let mut next = Some(above);
         while let Some(place) = next {
-            if place.inode == inode {
+            if place.identity == identity {
+                let inode = identity.inode;
                 return Err(TreeError::Corrupt { what: format!("directory inode {inode} lies within itself") });
             }
             next = place.above.as_ref().map(|(above, _)| above);
         }
-        Ok(Self { above: Some((Arc::clone(above), name.into())), inode, depth: above.depth + 1, included })
+        Ok(Self { above: Some((Arc::clone(above), name.into())), identity, depth: above.depth + 1, included })
     }
 
     /// Opens it from the root, following no link.
