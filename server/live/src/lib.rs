@@ -21,6 +21,7 @@ pub mod fail;
 mod journal;
 mod ledger;
 mod limits;
+mod lingering;
 mod locate;
 mod lock;
 mod make_directory;

@@ -15,9 +15,9 @@ use rustix::fs::{self, Access, AtFlags};
 use crate::{
     commit::{Base, Known, Writers},
     content::{Existing, Put, dress, entry, meta_now},
-    displaced::Haste,
     errno::{fault, io_fault},
     ledger::Claim,
+    lingering::Haste,
     locate::{Parents, Place, locate},
     record::Answer,
     stage::Draft,
