@@ -75,18 +75,18 @@ impl Settled {
     }
 }
 
-impl Watched {
-    pub(crate) fn size_bytes(&self) -> u64 {
-        self.settled.size_bytes
-    }
-}
-
 /// By what a late write to a displaced file is noticed.
 #[derive(Debug, Clone)]
 pub(crate) struct Watched {
     pub(crate) path: TreePath,
     pub(crate) settled: Settled,
     pub(crate) revision: Revision,
+}
+
+impl Watched {
+    pub(crate) fn size_bytes(&self) -> u64 {
+        self.settled.size_bytes
+    }
 }
 
 /// A name in the state directory that is to go.
