@@ -130,9 +130,9 @@ fn what_is_no_late_write_is_deleted() {
     assert!(world.staged().is_empty());
 }
 
-/// Nobody has to wait for the next change, or to make one, to hear of it.
+/// The change after it makes durable how it ended. When its time is up later, no other change is needed to hear of it.
 #[test]
-fn a_late_write_is_told_while_nothing_else_changes() {
+fn a_late_write_is_told_when_its_time_is_up() {
     let mut world = World::new();
     world.put("f", "a");
     world.close();
