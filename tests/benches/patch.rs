@@ -3,7 +3,11 @@
 //!
 //! The bare loop, for each patch: an unnamed file beside the target, written, given owner and mode, named in a state
 //! directory, it and that directory made durable; a record in a preallocated file made durable; the exchange; both
-//! directories made durable. The same files, sizes and file system, rounds that alternate, medians with least and most.
+//! directories made durable. The same files, sizes and file system, rounds that alternate, medians with least and most. What
+//! the difference is made of is printed, too: the agent's own code called in this process, and a Stat's way there and back.
+//! Between the parts the agent is given the time to delete what was displaced, about a second, so that none of them pays for
+//! another; the bare loop deletes after its time is taken, too. In a round of some thousand patches most of the agent's
+//! deletions are within its time.
 //!
 //! `DORMOUSE_BENCH_ROUNDS` (9) and `DORMOUSE_BENCH_PATCHES` (200, a round) change it.
 
@@ -21,9 +25,13 @@ use std::{
 };
 
 use dormouse_files::{
-    patch::{Edit, explain::diagnose},
-    revision::Revision,
+    budget::Unbounded,
+    change::Key,
+    patch::{Change, Edit, PatchPlan, explain::diagnose},
+    path::TreePath,
+    revision::{Expected, Revision},
 };
+use dormouse_live::{LiveLimits, Workspace};
 use dormouse_proto::files::v1 as pb;
 use dormouse_tests::world::Setup;
 use nix::{
@@ -52,20 +60,34 @@ fn main() {
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
     let client = runtime.block_on(world.files());
     let counter = Arc::new(AtomicUsize::new(0));
+    let (apart, agent) = (directory.path().join("apart"), directory.path().join("agent"));
+    fs::create_dir(&apart).and_then(|()| fs::create_dir(&agent)).expect("two directories");
+    fs::write(apart.join("f0"), content(0)).expect("a file");
+    let workspace = Workspace::open(&apart, &agent, LiveLimits::default()).expect("a workspace");
+    let mut parts = [Vec::new(), Vec::new(), Vec::new(), Vec::new()];
 
     let (mut against_bare, mut wide, mut shares) = (Vec::new(), Vec::new(), (Vec::new(), Vec::new()));
     for round in 0..=rounds {
         let bare = bare(&root, &state, patches);
+        let live = live(&workspace, patches, &counter);
+        let stats = runtime.block_on(stats(client.clone(), patches));
+        quiet(&agent);
         let cpu = agent_cpu(&world);
         let one = runtime.block_on(load(client.clone(), 1, patches, &counter));
         let share = (agent_cpu(&world) - cpu).as_secs_f64() / one.as_secs_f64();
+        quiet(&world.state);
         let cpu = agent_cpu(&world);
         let many = runtime.block_on(load(client.clone(), 64, patches * 8, &counter));
         let share_many = (agent_cpu(&world) - cpu).as_secs_f64() / many.as_secs_f64();
+        runtime.block_on(load(client.clone(), 1, 1, &counter));
+        quiet(&world.state);
         if round > 0 {
             against_bare.push(bare.as_secs_f64() / one.as_secs_f64());
             wide.push(8.0 * one.as_secs_f64() / many.as_secs_f64());
             shares.0.push(share);
+            for (part, time) in parts.iter_mut().zip([bare, live, one, stats]) {
+                part.push(time.as_secs_f64() * 1e6 / patches as f64);
+            }
             shares.1.push(share_many);
         }
     }
@@ -75,6 +97,12 @@ fn main() {
     print("  the agent's CPU ÷ wall, 1 client", &mut shares.0);
     print("  the agent's CPU ÷ wall, 64 clients", &mut shares.1);
 
+    for (what, part) in
+        ["bare", "the agent's own code without gRPC", "with gRPC", "a Stat with gRPC"].into_iter().zip(&mut parts)
+    {
+        print(&format!("  µs each, {what}"), part);
+    }
+    drop(workspace);
     drop(world);
     flushes(&root, patches, &counter);
 
@@ -209,6 +237,53 @@ async fn load(client: Client, clients: usize, patches: usize, counter: &Arc<Atom
     begin.elapsed()
 }
 
+/// The same by the agent's own code, in this thread.
+fn live(workspace: &Workspace, patches: usize, counter: &AtomicUsize) -> Duration {
+    let begin = Instant::now();
+    for _ in 0..patches {
+        let number = counter.fetch_add(1, Ordering::Relaxed);
+        let plan = PatchPlan {
+            path: TreePath::parse(b"/f0").expect("a path"),
+            change: Change::Content(content(number).into()),
+            expected: Expected::Any,
+            mode: None,
+            create_parents: false,
+            key: Key::new(&format!("live-{number}"), [0; 32]).expect("a key"),
+            validate_only: false,
+        };
+        let done = workspace.patch(&plan, &Unbounded).expect("the patch applies");
+        assert!(done.durable && !done.replayed);
+    }
+    begin.elapsed()
+}
+
+/// Waits until what was displaced is gone, but for the last file, which waits for the next patch.
+fn quiet(state: &Path) {
+    let until = Instant::now() + Duration::from_secs(60);
+    let is_displaced = |name: &std::ffi::OsStr| name.as_encoded_bytes().starts_with(b"s");
+    for directory in fs::read_dir(state.join("live")).expect("the workspaces' state").map(|entry| entry.expect("one")) {
+        let count = || {
+            let names = fs::read_dir(directory.path()).expect("a state directory").map(|entry| entry.expect("a name"));
+            names.filter(|entry| is_displaced(&entry.file_name())).count()
+        };
+        while count() > 1 {
+            assert!(Instant::now() < until, "displaced files stay in {}", directory.path().display());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+/// So many calls that do next to nothing.
+async fn stats(mut client: Client, count: usize) -> Duration {
+    let begin = Instant::now();
+    for _ in 0..count {
+        let request =
+            pb::StatRequest { workspace: "bench/tree".to_owned(), path: "/f0".to_owned(), ..Default::default() };
+        client.stat(request).await.expect("a file");
+    }
+    begin.elapsed()
+}
+
 /// The same by bare system calls.
 fn bare(root: &Path, state: &Path, patches: usize) -> Duration {
     let (root_file, state_file) = (File::open(root).expect("the root"), File::open(state).expect("the state"));
@@ -238,7 +313,11 @@ fn bare(root: &Path, state: &Path, patches: usize) -> Duration {
             .expect("a record");
         renameat2(&state_file, name.as_str(), &root_file, "f0", RenameFlags::RENAME_EXCHANGE).expect("an exchange");
         root_file.sync_all().and_then(|()| state_file.sync_all()).expect("they are durable");
-        fs::remove_file(state.join(&name)).expect("the old one goes");
     }
-    begin.elapsed()
+    let elapsed = begin.elapsed();
+    for number in 0..patches {
+        fs::remove_file(state.join(format!("t{number}"))).expect("the old one goes");
+    }
+    state_file.sync_all().expect("they are gone for good");
+    elapsed
 }

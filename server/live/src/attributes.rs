@@ -12,6 +12,8 @@ use rustix::{
 
 /// Bytes of all names of a file's extended attributes, and of one value (`XATTR_LIST_MAX`, `XATTR_SIZE_MAX` of limits.h).
 const ATTRIBUTE_BYTES_MAX: usize = 64 << 10;
+/// What they nearly always fit into.
+const ATTRIBUTE_BYTES_MIN: usize = 512;
 /// What new files and directories in a directory begin with (acl(5)).
 const DEFAULT_LIST: &[u8] = b"system.posix_acl_default";
 const ACCESS_LIST: &[u8] = b"system.posix_acl_access";
@@ -54,12 +56,8 @@ pub(crate) fn inherit(directory: impl AsFd, default_list: &[u8]) -> Result<(), E
 }
 
 fn value(file: impl AsFd, name: &[u8]) -> Result<Option<Vec<u8>>, Errno> {
-    let mut value = vec![0; ATTRIBUTE_BYTES_MAX];
-    match fs::fgetxattr(file, name, &mut value[..]) {
-        Ok(length) => {
-            value.truncate(length);
-            Ok(Some(value))
-        }
+    match filled(|value| fs::fgetxattr(&file, name, value)) {
+        Ok(value) => Ok(Some(value)),
         Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::NOSYS) => Ok(None),
         Err(errno) => Err(errno),
     }
@@ -91,15 +89,24 @@ fn give(file: impl AsFd, stat: &Stat, uid: u32, gid: u32) -> Result<(), Errno> {
 }
 
 fn names(file: impl AsFd) -> Result<Vec<u8>, Errno> {
-    let mut list = vec![0; ATTRIBUTE_BYTES_MAX];
-    match fs::flistxattr(file, &mut list[..]) {
-        Ok(length) => {
-            list.truncate(length);
-            Ok(list)
-        }
+    match filled(|list| fs::flistxattr(&file, list)) {
         Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(Vec::new()),
-        Err(errno) => Err(errno),
+        other => other,
     }
+}
+
+/// What a call fills a buffer with: a small one, and the largest that there may be only where that does not do.
+fn filled(mut fill: impl FnMut(&mut [u8]) -> Result<usize, Errno>) -> Result<Vec<u8>, Errno> {
+    let mut bytes = vec![0; ATTRIBUTE_BYTES_MIN];
+    let length = match fill(&mut bytes) {
+        Err(Errno::RANGE) => {
+            bytes = vec![0; ATTRIBUTE_BYTES_MAX];
+            fill(&mut bytes)?
+        }
+        other => other?,
+    };
+    bytes.truncate(length);
+    Ok(bytes)
 }
 
 fn is_kept(name: &[u8]) -> bool {
@@ -134,10 +141,29 @@ mod tests {
         copy(&new, &old).unwrap();
         assert_eq!(fs::fstat(&new).unwrap().st_mode & MODE_BITS, 0o4711);
         if has_attributes {
-            let mut value = [0; 16];
-            let length = fs::fgetxattr(&new, "user.note", &mut value[..]).unwrap();
-            assert_eq!(&value[..length], b"kept");
+            assert_eq!(value(&new, b"user.note").unwrap().unwrap(), b"kept");
         }
+    }
+
+    #[test]
+    fn long_attributes_and_long_lists_of_them_are_carried_whole() {
+        let place = tempfile::tempdir().unwrap();
+        let open =
+            |name: &str| File::options().create_new(true).read(true).write(true).open(place.path().join(name)).unwrap();
+        let (old, new) = (open("old"), open("new"));
+        let long = vec![7; 2 * ATTRIBUTE_BYTES_MIN];
+        if fs::fsetxattr(&old, "user.long", &long, XattrFlags::empty()).is_err() {
+            return; // A file system without user attributes.
+        }
+        for letter in ["a", "b", "c"] {
+            fs::fsetxattr(&old, format!("user.{}", letter.repeat(200)), letter.as_bytes(), XattrFlags::empty())
+                .unwrap();
+        }
+        assert!(names(&old).unwrap().len() > ATTRIBUTE_BYTES_MIN);
+        copy(&new, &old).unwrap();
+        assert_eq!(names(&new).unwrap().len(), names(&old).unwrap().len());
+        assert_eq!(value(&new, b"user.long").unwrap().unwrap(), long);
+        assert_eq!(value(&new, format!("user.{}", "c".repeat(200)).as_bytes()).unwrap().unwrap(), b"c");
     }
 
     #[test]

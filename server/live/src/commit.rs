@@ -47,8 +47,9 @@ const LEASE_PAUSE_MAX: Duration = Duration::from_millis(10);
 const ROLL_BACK_COUNT_MAX: u32 = 64;
 /// Bytes read at a time while comparing.
 const COMPARE_PIECE_BYTES: usize = 64 << 10;
-/// Bytes read at a time while hashing.
-const HASH_PIECE_BYTES: usize = 256 << 10;
+/// Bytes read at a time while hashing: as many as the file has, within these bounds.
+const HASH_PIECE_BYTES_MIN: usize = 4 << 10;
+const HASH_PIECE_BYTES_MAX: usize = 256 << 10;
 
 /// The file that is to be replaced, as it was read.
 pub(crate) struct Base {
@@ -146,7 +147,9 @@ fn holds(file: &File, content: &[u8]) -> io::Result<bool> {
 /// The revision of an open file's whole content.
 pub(crate) fn revision_of(file: &File) -> io::Result<Revision> {
     let mut hasher = Hasher::default();
-    let mut piece = vec![0; HASH_PIECE_BYTES];
+    // No more than a small file needs: one byte beyond its end shows that it is the end.
+    let size = usize::try_from(file.metadata()?.len()).unwrap_or(usize::MAX);
+    let mut piece = vec![0; size.saturating_add(1).clamp(HASH_PIECE_BYTES_MIN, HASH_PIECE_BYTES_MAX)];
     let mut offset = 0;
     loop {
         let count = read_full_at(file, offset, &mut piece)?;

@@ -21,7 +21,6 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
-    time::Instant,
 };
 
 use dormouse_files::{path::TreePath, revision::Revision};
@@ -35,6 +34,7 @@ use crate::{
     commit::{Stamp, revision_of},
     ledger::{Ticket, now},
     limits::LiveLimits,
+    lingering::{Caretaker, Haste, Lingering},
     state::State,
     sweep::Sweeper,
     tree::open_beneath,
@@ -83,6 +83,12 @@ pub(crate) struct Watched {
     pub(crate) revision: Revision,
 }
 
+impl Watched {
+    pub(crate) fn size_bytes(&self) -> u64 {
+        self.settled.size_bytes
+    }
+}
+
 /// A name in the state directory that is to go.
 #[derive(Debug, Clone)]
 pub(crate) struct Displaced {
@@ -91,37 +97,19 @@ pub(crate) struct Displaced {
     pub(crate) watched: Option<Watched>,
 }
 
-/// Whether those that linger must.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Haste {
-    /// Until their time, or until there are too many.
-    Linger,
-    /// Their space is needed, or there is no later.
-    Now,
-}
-
 /// All that was displaced and is still there.
 pub(crate) struct Leftovers {
-    queues: Mutex<Queues>,
+    inner: Arc<Inner>,
+    caretaker: Caretaker,
+}
+
+/// What the caretaker's thread needs, too.
+struct Inner {
+    lingering: Lingering,
     sweeper: Sweeper,
     late: Mutex<Late>,
     late_count: AtomicU64,
     limits: LiveLimits,
-}
-
-/// The oldest first in each. As long as the calls since the last flush, and those that linger.
-#[derive(Default)]
-struct Queues {
-    unwatched: VecDeque<(Ticket, String)>,
-    watched: VecDeque<Waiting>,
-    watched_bytes: u64,
-}
-
-struct Waiting {
-    ticket: Ticket,
-    since: Instant,
-    name: String,
-    watched: Watched,
 }
 
 #[derive(Default)]
@@ -145,24 +133,25 @@ impl Leftovers {
         // Their names begin with when they were kept, in as many digits for the next 250 years.
         kept.sort();
         let late = Late { kept: kept.into(), ..Late::default() };
-        Self {
-            queues: Mutex::default(),
+        let inner = Inner {
+            lingering: Lingering::new(limits),
             sweeper: Sweeper::default(),
             late: Mutex::new(late),
             late_count: AtomicU64::new(0),
             limits: limits.clone(),
-        }
+        };
+        Self { inner: Arc::new(inner), caretaker: Caretaker::default() }
     }
 
     /// Late writes since the workspace was opened.
     pub(crate) fn late_count(&self) -> u64 {
-        self.late_count.load(Ordering::Relaxed)
+        self.inner.late_count.load(Ordering::Relaxed)
     }
 
     /// From now on `listener` is told, at first of what came before it.
     pub(crate) fn listen(&self, listener: LateWriteListener) {
         let untold = {
-            let mut late = self.late();
+            let mut late = self.inner.late();
             late.listener = Some(Arc::clone(&listener));
             std::mem::take(&mut late.untold)
         };
@@ -171,28 +160,31 @@ impl Leftovers {
 
     /// To be deleted when the journal is durable up to this ticket.
     pub(crate) fn add(&self, displaced: Displaced, ticket: Ticket) {
-        let mut queues = self.queues();
-        let Displaced { name, watched } = displaced;
-        match watched {
-            None => queues.unwatched.push_back((ticket, name)),
-            Some(watched) => {
-                queues.watched_bytes = queues.watched_bytes.saturating_add(watched.settled.size_bytes);
-                queues.watched.push_back(Waiting { ticket, since: Instant::now(), name, watched });
-            }
-        }
+        self.inner.lingering.add(displaced, ticket);
     }
 
-    /// Deletes what may go; whether anything was there to go.
+    /// Deletes what is to go at once, and sees to it that what lingers goes in time; whether anything was there to go at once.
     pub(crate) fn tidy(&self, state: &Arc<State>, flushed: Ticket, haste: Haste) -> bool {
+        let lingering = &self.inner.lingering;
+        lingering.flushed(flushed);
         let mut has_any = false;
         while state.steps.may_tidy() {
-            let Some(displaced) = self.next(flushed, haste) else { break };
+            let Some(taken) = lingering.take(haste) else { break };
             has_any = true;
-            match &displaced.watched {
-                Some(watched) if was_written_to(state, &displaced.name, watched) => {
-                    self.keep(state, &displaced.name, watched);
+            self.inner.end(state, &taken.displaced);
+        }
+        if haste == Haste::Now {
+            return lingering.wait_for_taken() || has_any;
+        }
+        if lingering.wants_thread() {
+            let (inner, state) = (Arc::clone(&self.inner), Arc::clone(state));
+            let has_thread = self.caretaker.start(move || {
+                while let Some(taken) = inner.lingering.take_in_time(&state) {
+                    inner.end(&state, &taken.displaced);
                 }
-                _ => self.sweeper.delete(state, &displaced.name),
+            });
+            if !has_thread {
+                lingering.has_no_thread();
             }
         }
         has_any
@@ -201,36 +193,36 @@ impl Leftovers {
     /// Deletes what a crash left, but for what somebody has open for writing.
     pub(crate) fn delete_left(&self, state: &Arc<State>, name: &str) {
         // Which path it had is not known any more; the state directory's own stands for it.
-        if open_left(state, name).is_some_and(|file| is_open_for_writing(&file)) {
+        if is_open_for_writing(state, name) {
             let bytes = fs::statat(state.as_ref(), name, AtFlags::SYMLINK_NOFOLLOW).map_or(0, |stat| size_of(&stat));
-            self.keep_as_late(state, name, TreePath::root(), bytes);
+            self.inner.keep_as_late(state, name, TreePath::root(), bytes);
         } else {
-            self.sweeper.delete(state, name);
+            self.inner.sweeper.delete(state, name);
         }
     }
 
     /// Whether something is being deleted in the background.
     pub(crate) fn is_sweeping(&self) -> bool {
-        self.sweeper.is_running()
+        self.inner.sweeper.is_running()
     }
+}
 
-    fn next(&self, flushed: Ticket, haste: Haste) -> Option<Displaced> {
-        let mut queues = self.queues();
-        if queues.unwatched.front().is_some_and(|(ticket, _)| *ticket <= flushed) {
-            return queues.unwatched.pop_front().map(|(_, name)| Displaced { name, watched: None });
+impl Drop for Leftovers {
+    fn drop(&mut self) {
+        self.inner.lingering.stop();
+        self.caretaker.join();
+    }
+}
+
+impl Inner {
+    /// Deletes a file that nobody has written to, and keeps any other.
+    fn end(&self, state: &Arc<State>, displaced: &Displaced) {
+        match &displaced.watched {
+            Some(watched) if was_written_to(state, &displaced.name, watched) => {
+                self.keep(state, &displaced.name, watched);
+            }
+            _ => self.sweeper.delete(state, &displaced.name),
         }
-        let too_many = queues.watched.len() > self.limits.lingering_count_max
-            || queues.watched_bytes > self.limits.lingering_bytes_max;
-        let front = queues.watched.front()?;
-        if front.ticket > flushed {
-            return None;
-        }
-        if haste == Haste::Linger && !too_many && front.since.elapsed() < self.limits.lingering {
-            return None;
-        }
-        let Waiting { name, watched, .. } = queues.watched.pop_front()?;
-        queues.watched_bytes = queues.watched_bytes.saturating_sub(watched.settled.size_bytes);
-        Some(Displaced { name, watched: Some(watched) })
     }
 
     fn keep(&self, state: &Arc<State>, name: &str, watched: &Watched) {
@@ -280,12 +272,8 @@ impl Leftovers {
         }
     }
 
-    fn queues(&self) -> MutexGuard<'_, Queues> {
-        // Each change of it is one step, so a panic elsewhere leaves it whole.
-        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn late(&self) -> MutexGuard<'_, Late> {
+        // Each change of it is one step, so a panic elsewhere leaves it whole.
         self.late.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -305,6 +293,7 @@ pub(crate) fn keep(state: &State, name: &str) -> Result<Option<String>, Errno> {
 
 fn was_written_to(state: &State, name: &str, watched: &Watched) -> bool {
     let settled = |stat: &fs::Stat| Settled::of(stat) == watched.settled;
+    // It was a regular file when it was displaced, and this directory is the agent's.
     let Some(file) = open_left(state, name) else {
         // Whoever may not read it any more cannot look closer. One that is gone has been dealt with.
         let stat = fs::statat(state, name, AtFlags::SYMLINK_NOFOLLOW);
@@ -330,14 +319,15 @@ fn was_written_to(state: &State, name: &str, watched: &Watched) -> bool {
 }
 
 fn open_left(state: &State, name: &str) -> Option<File> {
-    let is_regular = |stat: &fs::Stat| fs::FileType::from_raw_mode(stat.st_mode).is_file();
-    fs::statat(state, name, AtFlags::SYMLINK_NOFOLLOW).ok().filter(is_regular)?;
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK;
     open_beneath(state, name.as_bytes(), flags).ok().map(File::from)
 }
 
-fn is_open_for_writing(file: &File) -> bool {
-    matches!(ReadLease::take(file), Err(Refused::Writer))
+/// Of whatever was removed: a device or a pipe is not to be opened.
+fn is_open_for_writing(state: &State, name: &str) -> bool {
+    let is_regular = |stat: &fs::Stat| fs::FileType::from_raw_mode(stat.st_mode).is_file();
+    fs::statat(state, name, AtFlags::SYMLINK_NOFOLLOW).is_ok_and(|stat| is_regular(&stat))
+        && open_left(state, name).is_some_and(|file| matches!(ReadLease::take(&file), Err(Refused::Writer)))
 }
 
 fn size_of(stat: &fs::Stat) -> u64 {

@@ -15,12 +15,13 @@ use rustix::{
 };
 
 use crate::{
-    displaced::{Displaced, Haste, LateWriteListener, Leftovers},
+    displaced::{Displaced, LateWriteListener, Leftovers},
     errno::fault,
     error::OpenError,
     fail::{Rule, Steps},
     ledger::{Claim, Claimed, Ledger, Ticket},
     limits::LiveLimits,
+    lingering::Haste,
     lock::Locks,
     record::Answer,
     recover,

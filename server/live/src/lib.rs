@@ -25,6 +25,7 @@ mod inner;
 mod journal;
 mod ledger;
 mod limits;
+mod lingering;
 mod locate;
 mod lock;
 mod make_directory;

@@ -15,10 +15,10 @@ use rustix::fs::{self, Access, AtFlags};
 use crate::{
     commit::{Base, Known, Writers},
     content::{Existing, Put, dress, entry, meta_now},
-    displaced::Haste,
     errno::{fault, io_fault},
     inner::{ATTEMPT_COUNT_MAX, Changing, Finished, Inner, Recording},
     ledger::Claim,
+    lingering::Haste,
     locate::{Parents, Place, locate},
     record::Answer,
     stage::Draft,

@@ -130,6 +130,60 @@ fn what_is_no_late_write_is_deleted() {
     assert!(world.staged().is_empty());
 }
 
+/// The change after it makes durable how it ended. When its time is up later, no other change is needed to hear of it.
+#[test]
+fn a_late_write_is_told_when_its_time_is_up() {
+    let mut world = World::new();
+    world.put("f", "a");
+    world.close();
+    let looked_up = Mutex::new(Some(File::open(world.at("f")).unwrap()));
+    let hook: StopHook = Arc::new(move |step| {
+        if step == "P7"
+            && let Some(looked_up) = looked_up.lock().unwrap().take()
+        {
+            open_late(&looked_up).write_all(b"late").unwrap();
+        }
+        false
+    });
+    let limits = LiveLimits { lingering: std::time::Duration::from_millis(1), ..LiveLimits::default() };
+    let none = world.place.path().join("none");
+    let workspace = Workspace::open_with_stops(&world.root(), &none, limits, hook).unwrap();
+    let (sender, told) = std::sync::mpsc::channel();
+    let sender = Mutex::new(sender);
+    workspace.on_late_write(Arc::new(move |late: &LateWrite| {
+        sender.lock().unwrap().send((late.clone(), std::thread::current().id())).unwrap();
+    }));
+    workspace.patch(&edit("/f", "a", "b"), &Unbounded).unwrap();
+    // With its own intent it makes durable how the first one ended.
+    workspace.patch(&content("/g", b"g"), &Unbounded).unwrap();
+    let (late, thread) = told.recv_timeout(std::time::Duration::from_secs(60)).unwrap();
+    assert_eq!(kept_text(&late), "late");
+    assert_ne!(thread, std::thread::current().id());
+    drop(workspace);
+    assert!(told.recv().is_err(), "it is told once");
+    assert_eq!(world.staged().len(), 1);
+}
+
+/// Until the journal says durably how a change ended, a recovery may have to look at what it displaced.
+#[test]
+fn what_the_last_change_displaced_stays() {
+    let mut world = World::new();
+    world.put("f", "0");
+    world.close();
+    let limits = LiveLimits { lingering: std::time::Duration::from_millis(1), ..LiveLimits::default() };
+    let none = world.place.path().join("none");
+    let workspace = Workspace::open(&world.root(), &none, limits).unwrap();
+    for turn in 1..=5_u8 {
+        workspace.patch(&content("/f", &[turn]), &Unbounded).unwrap();
+        let staged = world.staged();
+        let last = staged.iter().max_by_key(|name| u64::from_str_radix(&name[1..], 16).unwrap()).unwrap();
+        let state = world.place.path().join("state");
+        assert_eq!(std::fs::read(state.join(last)).unwrap(), if turn == 1 { b"0".to_vec() } else { vec![turn - 1] });
+    }
+    drop(workspace);
+    assert!(world.staged().is_empty());
+}
+
 #[test]
 fn what_is_kept_is_bounded_and_the_oldest_goes_first() {
     let place = World::new();

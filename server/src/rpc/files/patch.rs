@@ -7,6 +7,7 @@ use dormouse_files::{
     revision::Expected,
 };
 use dormouse_proto::files::v1;
+use prost::Message;
 use tonic::Request;
 
 use crate::{
@@ -20,6 +21,10 @@ use crate::{
         relay::Relay,
     },
 };
+
+/// A request up to this size is hashed where it arrives, in some tens of microseconds; one of some MiB takes some
+/// milliseconds, on a lane. The way to a lane and back costs more than the hash of a small one.
+const DECODED_AT_ONCE_BYTES_MAX: usize = 32 << 10;
 
 fn decode(mut request: v1::PatchRequest, limits: &Limits) -> Result<PatchPlan, Fault> {
     fields::size(&request, limits.request_bytes_max)?;
@@ -57,14 +62,14 @@ impl Files {
         let workspace = request.get_ref().workspace.clone();
         let request = request.into_inner();
         fields::size(&request, self.limits().request_bytes_max)?;
-        let host = self.host.clone();
-        // On a lane because the hash of a request of some MiB takes some milliseconds.
-        let (plan, message) = lane::finish(move || {
-            // Its bytes are shared, not copied.
-            let message = request.clone();
-            Ok((decode(request, &host.settings().limits)?, message))
-        })
-        .await?;
+        // Its bytes are shared, not copied.
+        let message = request.clone();
+        let plan = if request.encoded_len() <= DECODED_AT_ONCE_BYTES_MAX {
+            decode(request, self.limits())?
+        } else {
+            let host = self.host.clone();
+            lane::finish(move || Ok(decode(request, &host.settings().limits)?)).await?
+        };
         let (workspace, room) = self.find(&workspace, &caller)?;
         self.host.require(Feature::FilePatch)?;
         self.require_revisions(plan.expected != Expected::Any)?;
