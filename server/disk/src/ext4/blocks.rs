@@ -17,6 +17,7 @@ use dormouse_files::tree::TreeError;
 use super::{
     cache::Cache,
     corrupt,
+    index::Index,
     overlay::{Copied, MAGIC, Overlay},
     superblock::Superblock,
 };
@@ -24,6 +25,8 @@ use crate::{BlockSource, DiskLimits};
 
 /// Bytes that are read at once where neighbours are likely to be asked for next.
 const AHEAD_BYTES: usize = 32 << 10;
+/// Bytes that one call says will be needed.
+const AHEAD_CALL_BYTES: usize = 128 << 10;
 /// Tells the key of blocks that were read together from that of the first of them: no block's number has so many bits.
 const WINDOW: u64 = 1 << 63;
 
@@ -31,6 +34,7 @@ const WINDOW: u64 = 1 << 63;
 pub(crate) struct Block {
     bytes: Box<[u8]>,
     verified: AtomicU64,
+    index: Index,
 }
 
 /// What a block is verified to be.
@@ -44,11 +48,16 @@ pub(crate) enum Role {
 
 impl Block {
     fn new(bytes: Box<[u8]>) -> Self {
-        Self { bytes, verified: AtomicU64::new(0) }
+        Self { bytes, verified: AtomicU64::new(0), index: Index::default() }
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes
+    }
+
+    /// What is known of its names, where it holds names.
+    pub(crate) fn index(&self) -> &Index {
+        &self.index
     }
 
     /// Runs `verify` once for this copy, this role and this owner.
@@ -134,8 +143,13 @@ impl Blocks {
     }
 
     /// A block of a run of which others are likely to be asked for next: they are read along and kept as one. Gives where in
-    /// the bytes the block begins.
-    pub(crate) fn metadata_of_run(&self, number: u64, run: Range<u64>) -> Result<(Arc<Block>, usize), TreeError> {
+    /// the bytes the block begins; `read` is told of what was read anew.
+    pub(crate) fn metadata_of_run(
+        &self,
+        number: u64,
+        run: Range<u64>,
+        read: &dyn Fn(&[u8]),
+    ) -> Result<(Arc<Block>, usize), TreeError> {
         let size = self.block_bytes as usize;
         let ahead = self.ahead_block_count;
         let window = number - number % ahead;
@@ -154,10 +168,32 @@ impl Blocks {
         }
         let mut bytes = vec![0; count as usize * size].into_boxed_slice();
         match self.read(window.start, 0, &mut bytes) {
-            Ok(()) => Ok((self.keep(key, bytes), within)),
+            Ok(()) => {
+                read(&bytes);
+                Ok((self.keep(key, bytes, 0), within))
+            }
             // A neighbour that cannot be read is not this block's fault.
             Err(_) => Ok((self.metadata(number)?, 0)),
         }
+    }
+
+    /// Says that a run of blocks is likely to be asked for, as far as it lies inside the file system; see
+    /// [`BlockSource::will_need`].
+    pub(crate) fn will_need(&self, start: u64, count: u64) {
+        let size = u64::from(self.block_bytes);
+        if self.contain(start, count)
+            && let (Some(offset), Some(length)) = (start.checked_mul(size), count.checked_mul(size))
+        {
+            // Of one call the kernel takes no more than a device's read-ahead, which is 128 KiB where nobody changed it.
+            for begin in (0..length).step_by(AHEAD_CALL_BYTES) {
+                self.source.will_need(offset + begin, (length - begin).min(AHEAD_CALL_BYTES as u64));
+            }
+        }
+    }
+
+    /// See [`BlockSource::is_fresh`].
+    pub(crate) fn are_fresh(&self) -> bool {
+        self.source.is_fresh()
     }
 
     fn kept(&self, number: u64) -> Result<Option<Arc<Block>>, TreeError> {
@@ -171,11 +207,14 @@ impl Blocks {
     fn read_metadata(&self, number: u64) -> Result<Arc<Block>, TreeError> {
         let mut bytes = vec![0; self.block_bytes as usize].into_boxed_slice();
         self.read(number, 0, &mut bytes)?;
-        Ok(self.keep(number, bytes))
+        // It may be a block of names, and get an index later.
+        let more = Index::bytes_max(bytes.len());
+        Ok(self.keep(number, bytes, more))
     }
 
-    fn keep(&self, key: u64, bytes: Box<[u8]>) -> Arc<Block> {
-        let value_bytes = bytes.len() + size_of::<Block>();
+    /// Keeps a block, and counts it with as many bytes more.
+    fn keep(&self, key: u64, bytes: Box<[u8]>, more: usize) -> Arc<Block> {
+        let value_bytes = bytes.len() + size_of::<Block>() + more;
         let block = Arc::new(Block::new(bytes));
         self.cache.put(key, Arc::clone(&block), value_bytes);
         block
