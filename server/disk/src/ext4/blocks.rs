@@ -25,6 +25,10 @@ use crate::{BlockSource, DiskLimits};
 
 /// Bytes that are read at once where neighbours are likely to be asked for next.
 const AHEAD_BYTES: usize = 32 << 10;
+/// Windows of [`AHEAD_BYTES`] that are read together where all of them are likely to be asked for.
+const NEIGHBOUR_COUNT: u64 = 8;
+/// Bytes that are said to be needed at once: twice what an inode table usually has, and no more where an image says so.
+const TOLD_BYTES_MAX: u64 = 4 << 20;
 /// Bytes that one call says will be needed.
 const AHEAD_CALL_BYTES: usize = 128 << 10;
 /// Tells the key of blocks that were read together from that of the first of them: no block's number has so many bits.
@@ -169,21 +173,32 @@ impl Blocks {
         let mut bytes = vec![0; count as usize * size].into_boxed_slice();
         match self.read(window.start, 0, &mut bytes) {
             Ok(()) => {
-                read(&bytes);
-                Ok((self.keep(key, bytes, 0), within))
+                let blocks = self.keep(key, bytes, 0);
+                read(&blocks.bytes);
+                Ok((blocks, within))
             }
             // A neighbour that cannot be read is not this block's fault.
             Err(_) => Ok((self.metadata(number)?, 0)),
         }
     }
 
-    /// Says that a run of blocks is likely to be asked for, as far as it lies inside the file system; see
-    /// [`BlockSource::will_need`].
+    /// A block of each window around one that lies in a run, its own among them.
+    pub(crate) fn neighbours(&self, number: u64, run: &Range<u64>) -> impl Iterator<Item = u64> + use<> {
+        let (ahead, run) = (self.ahead_block_count, run.clone());
+        let first = number - number % (ahead * NEIGHBOUR_COUNT);
+        (0..NEIGHBOUR_COUNT)
+            .map(move |index| first.saturating_add(index * ahead).max(run.start))
+            .filter(move |&block| block < run.end)
+    }
+
+    /// Says that a run of blocks is likely to be asked for, if it lies inside the file system, and as far as it has no more
+    /// than [`TOLD_BYTES_MAX`]; see [`BlockSource::will_need`].
     pub(crate) fn will_need(&self, start: u64, count: u64) {
         let size = u64::from(self.block_bytes);
         if self.contain(start, count)
             && let (Some(offset), Some(length)) = (start.checked_mul(size), count.checked_mul(size))
         {
+            let length = length.min(TOLD_BYTES_MAX);
             // Of one call the kernel takes no more than a device's read-ahead, which is 128 KiB where nobody changed it.
             for begin in (0..length).step_by(AHEAD_CALL_BYTES) {
                 self.source.will_need(offset + begin, (length - begin).min(AHEAD_CALL_BYTES as u64));

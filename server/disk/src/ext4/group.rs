@@ -134,19 +134,33 @@ fn checksum(superblock: &Superblock, group: u32, descriptor: &[u8]) -> Option<u1
 }
 
 impl Ext4 {
-    /// Is told of a window of a group's inode table that was read, and reads ahead where much of the table is asked for: the
-    /// table itself and, where a device would be waited for block by block, the first blocks of directories. Bytes that are
-    /// read ahead lie in the system's memory, not in this process, and nothing is believed of them here.
-    pub(super) fn window_was_read(&self, group: u32, table: Range<u64>, window: &[u8]) {
+    /// Is told of a window of a group's inode table that was read for `block`, and reads ahead where much of the table is
+    /// asked for: the table itself into the system's memory and, where a device would be waited for block by block, the
+    /// window's neighbours and the first blocks of the directories in them.
+    pub(super) fn window_was_read(&self, group: u32, block: u64, table: Range<u64>, window: &[u8]) {
         let asked = self.tables.count(group);
         if asked == Asked::FirstMuch {
             self.blocks.will_need(table.start, table.end - table.start);
         }
-        if asked != Asked::Little && self.blocks.are_fresh() {
-            for raw in window.chunks_exact(self.superblock.inode_bytes as usize) {
-                if let Some(block) = inode::directory_start(raw) {
-                    self.blocks.will_need(block, 1);
-                }
+        if asked == Asked::Little || !self.blocks.are_fresh() {
+            return;
+        }
+        self.announce_directories(window);
+        for neighbour in self.blocks.neighbours(block, &table) {
+            let read =
+                self.blocks.metadata_of_run(neighbour, table.clone(), &|window| self.announce_directories(window));
+            if read.is_err() {
+                // Whoever asks for it is told.
+                return;
+            }
+        }
+    }
+
+    /// Nothing is believed of these inodes: what they say is only read ahead.
+    fn announce_directories(&self, window: &[u8]) {
+        for raw in window.chunks_exact(self.superblock.inode_bytes as usize) {
+            if let Some(block) = inode::directory_start(raw) {
+                self.blocks.will_need(block, 1);
             }
         }
     }

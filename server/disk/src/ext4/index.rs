@@ -19,29 +19,29 @@ const ENTRY_BYTES_MIN: usize = 12;
 #[derive(Default)]
 pub(crate) struct Index {
     asked: AtomicBool,
-    tags: OnceLock<Box<Tags>>,
+    tags: OnceLock<Tags>,
 }
 
 struct Tags {
     /// Of each entry, in their order.
     tags: Vec<u8>,
-    /// Where each begins, in [`PLACE_BYTES`].
+    /// Where each begins, in units of [`PLACE_BYTES`].
     places: Vec<u16>,
     /// Why the entries end there, where they do so too early.
     fault: Option<&'static str>,
 }
 
 impl Index {
-    /// Most bytes in memory, of a block with so many bytes: three for each entry, and what is the same for all.
+    /// Most bytes in memory beside its own, of a block with so many bytes: three for each entry.
     pub(super) fn bytes_max(block_bytes: usize) -> usize {
-        block_bytes / ENTRY_BYTES_MIN * 3 + size_of::<Tags>()
+        block_bytes / ENTRY_BYTES_MIN * 3
     }
 
     /// As [`Entries::find`]; `entries` must be all of the block's, each time.
     pub(super) fn find(&self, entries: Entries<'_>, wanted: &[u8]) -> Result<Option<u32>, &'static str> {
         let tags = match self.tags.get() {
             Some(tags) => tags,
-            None if self.asked.swap(true, Ordering::Relaxed) => self.tags.get_or_init(|| Box::new(Tags::new(entries))),
+            None if self.asked.swap(true, Ordering::Relaxed) => self.tags.get_or_init(|| Tags::new(entries)),
             None => return entries.find(wanted),
         };
         let tag = tag_of(wanted);
@@ -83,10 +83,10 @@ impl Tags {
         Self { tags, places, fault }
     }
 
-    /// Bytes in memory.
+    /// Bytes in memory beside its own.
     #[cfg(test)]
     fn held_bytes(&self) -> usize {
-        size_of::<Self>() + self.tags.capacity() + 2 * self.places.capacity()
+        self.tags.capacity() + 2 * self.places.capacity()
     }
 }
 

@@ -225,8 +225,9 @@ impl Ext4 {
         let end = table
             .checked_add(whole)
             .ok_or_else(|| corrupt(format!("inode {number}: its table lies outside the file system")))?;
-        let (holder, start) = self.blocks.metadata_of_run(table + place / size, table..end, &|window| {
-            self.window_was_read(group, table..end, window);
+        let block = table + place / size;
+        let (holder, start) = self.blocks.metadata_of_run(block, table..end, &|window| {
+            self.window_was_read(group, block, table..end, window);
         })?;
         Ok((holder, start + (place % size) as usize))
     }
