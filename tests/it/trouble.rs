@@ -4,6 +4,7 @@ use std::{
     fs::{self, File, OpenOptions},
     io::Write as _,
     os::unix::fs::FileExt as _,
+    path::{Path, PathBuf},
 };
 
 use dormouse_proto::{
@@ -146,13 +147,12 @@ fn a_file_that_somebody_writes_is_not_patched_behind_his_back() {
     assert_eq!(fs::read(kept).expect("where the log says"), b"one\nlost\n");
 }
 
-#[test]
-fn an_image_that_is_broken_is_said_to_be_so_and_harms_nobody() {
-    let place = tempfile::tempdir().expect("a temporary directory");
-    let root = place.path().join("tree");
+/// An image with `/b`, and with `/d/a` whose inode does not hold its checksum.
+fn broken_image(place: &Path) -> PathBuf {
+    let root = place.join("tree");
     put(&root, "d/a", "TODO\n");
     put(&root, "b", "TODO\n");
-    let image = image::make(&root, place.path(), image::Directories::Linear, "8M");
+    let image = image::make(&root, place, image::Directories::Linear, "8M");
     // The inode of /d/a gets another size without its checksum: what debugfs writes, raw.
     let output = std::process::Command::new("debugfs")
         .env("PATH", format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default()))
@@ -171,7 +171,13 @@ fn an_image_that_is_broken_is_said_to_be_so_and_harms_nobody() {
     file.read_exact_at(&mut superblock, 1_024).expect("a superblock");
     let block_bytes = 1_024_u64 << superblock[24];
     file.write_all_at(&[0xff; 4], block * block_bytes + offset + 4).expect("it is broken");
-    drop(file);
+    image
+}
+
+#[test]
+fn an_image_that_is_broken_is_said_to_be_so_and_harms_nobody() {
+    let place = tempfile::tempdir().expect("a temporary directory");
+    let image = broken_image(place.path());
     let setup = Setup::new().disk(ASLEEP, &image).expect_warnings();
     let site = Site::live_with(setup, |root| put(root, "a", "TODO\n"));
     let refusal = site.read(ask::read(ASLEEP, "/d/a")).expect_err("its inode is broken");
@@ -181,6 +187,41 @@ fn an_image_that_is_broken_is_said_to_be_so_and_harms_nobody() {
     assert_eq!(answer.paths(), ["/b"]);
     assert_eq!(answer.end.skipped.unwrap_or_default().unreadable, 1);
     assert_eq!(site.read(ask::read(LIVE, "/a")).expect("its neighbour is well").bytes, b"TODO\n");
+}
+
+#[test]
+fn a_disk_that_is_broken_is_one_error_in_the_log_for_each_generation() {
+    let place = tempfile::tempdir().expect("a temporary directory");
+    let image = broken_image(place.path());
+    let mut site = Site::live_with(Setup::new().disk(ASLEEP, &image).expect_warnings(), |_| {});
+    let mut generations = Vec::new();
+    for _ in 0..2 {
+        for _ in 0..3 {
+            site.read(ask::read(ASLEEP, "/d/a")).expect_err("its inode is broken").expect(ErrorReason::DiskCorrupt);
+            site.stat(ask::stat(ASLEEP, "/d/a")).expect_err("its inode is broken").expect(ErrorReason::DiskCorrupt);
+        }
+        let request = host::GetWorkspaceRequest { name: ASLEEP.to_owned() };
+        let known = site.wait(site.host().get_workspace(request)).expect("it is known").into_inner();
+        generations.push(known.workspace.expect("a workspace").generation);
+        let unseal = host::UnsealWorkspaceRequest { name: ASLEEP.to_owned(), ..Default::default() };
+        site.wait(site.host().unseal_workspace(unseal)).expect("it wakes");
+        let seal = host::SealWorkspaceRequest { name: ASLEEP.to_owned(), ..Default::default() };
+        site.wait(site.host().seal_workspace(seal)).expect("it sleeps again");
+    }
+    let (status, _) = site.world.terminate();
+    assert!(status.success());
+    let errors: Vec<serde_json::Value> = site
+        .world
+        .log_text()
+        .lines()
+        .filter_map(|line| serde_json::from_str(line).ok())
+        .filter(|event: &serde_json::Value| event["level"] == "ERROR")
+        .collect();
+    assert_eq!(errors.len(), 2, "{errors:?}");
+    for (error, generation) in errors.iter().zip(generations) {
+        assert_eq!((&error["workspace"], &error["generation"]), (&ASLEEP.into(), &generation.into()), "{error}");
+        assert!(error["what"].as_str().is_some_and(|what| what.contains("checksum")), "{error}");
+    }
 }
 
 #[test]

@@ -7,11 +7,11 @@ pub struct DiskLimits {
     pub overlay_bytes_max: u64,
     /// Blocks that a journal's revoke records may name, over all its transactions.
     pub revoke_count_max: usize,
-    /// Blocks of metadata that are kept in memory for each open disk, in bytes.
+    /// Blocks of metadata, with indexes of their names, that are kept in memory for each open disk, in bytes.
     pub cache_bytes_max: usize,
     /// Inodes of directories that are kept in memory for each open disk, in bytes.
     pub inode_bytes_max: usize,
-    /// Names, missing ones and those with their inodes, that are kept in memory for each open disk, in bytes.
+    /// Names, missing ones and those with what a stat tells of them, that are kept in memory for each open disk, in bytes.
     pub name_bytes_max: usize,
     /// Bytes of one directory; a listing or a linear lookup beyond it is refused.
     pub directory_bytes_max: u64,

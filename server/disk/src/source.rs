@@ -4,18 +4,25 @@
 //! clone, because a file that is truncated under a map kills the process.
 
 use std::{
-    fs::{File, Metadata, OpenOptions},
+    ffi::{CString, OsStr},
+    fs::{File, OpenOptions},
     io::{self, Seek, SeekFrom},
-    os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt},
-    path::{Path, PathBuf},
+    os::unix::{
+        ffi::OsStrExt,
+        fs::{FileExt, FileTypeExt, OpenOptionsExt},
+    },
+    path::Path,
     sync::Arc,
 };
 
 use dormouse_files::meta::Time;
 use dormouse_map::MappedClone;
 use nix::{
-    fcntl::OFlag,
-    sys::statvfs::{fstatvfs, statvfs},
+    fcntl::{OFlag, PosixFadviseAdvice, posix_fadvise},
+    sys::{
+        stat::{FileStat, SFlag, fstat, stat},
+        statvfs::{fstatvfs, statvfs},
+    },
 };
 
 /// What tells whether a layer may have been written since: a writer moves at least one of these, except on a block device.
@@ -56,6 +63,17 @@ pub trait BlockSource: Send + Sync {
         None
     }
 
+    /// Says that these bytes will be asked for soon, so that a device can begin to bring them into the system's memory. Takes
+    /// none of this process, does not wait for them, and may do nothing.
+    fn will_need(&self, offset: u64, length: u64) {
+        let _ = (offset, length);
+    }
+
+    /// Whether none of its bytes are in the system's memory before they are read here, as those of a file that was just made.
+    fn is_fresh(&self) -> bool {
+        false
+    }
+
     /// Fills the buffer from what the layers hold now. It differs from [`BlockSource::read_at`] where that reads a private
     /// copy.
     ///
@@ -80,7 +98,8 @@ pub trait BlockSource: Send + Sync {
 /// A file or block device that is open, and what tells whether its path still leads to it as it was.
 pub(crate) struct LayerFile {
     pub(crate) file: File,
-    path: PathBuf,
+    /// As the system takes it: it is asked for with every answer.
+    path: CString,
     device: u64,
     is_device: bool,
     opened: LayerStamp,
@@ -89,11 +108,15 @@ pub(crate) struct LayerFile {
 impl LayerFile {
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         let file = open_layer(path)?;
-        let meta = file.metadata()?;
-        let file_system_id = fstatvfs(&file).map_err(io::Error::from)?.filesystem_id();
-        let is_device = meta.file_type().is_block_device();
-        let opened = stamp_of(&meta, &file, file_system_id)?;
-        Ok(Self { file, path: path.to_owned(), device: meta.dev(), is_device, opened })
+        let status = fstat(&file)?;
+        let file_system_id = fstatvfs(&file)?.filesystem_id();
+        let opened = stamp_of(&status, &file, file_system_id)?;
+        let path = CString::new(path.as_os_str().as_bytes())?;
+        Ok(Self { file, path, device: status.st_dev, is_device: is_device(&status), opened })
+    }
+
+    fn path(&self) -> &Path {
+        Path::new(OsStr::from_bytes(self.path.to_bytes()))
     }
 
     /// Whether it is a block device, on which a writer need not move the stamp.
@@ -108,23 +131,28 @@ impl LayerFile {
 
     /// The stamp of what the path leads to now: by path, so that a layer that was replaced or removed is noticed.
     pub(crate) fn stamp(&self) -> io::Result<LayerStamp> {
-        let meta = std::fs::metadata(&self.path)?;
+        let status = stat(self.path.as_c_str())?;
         // No other file system has this one's device number while a file of it is held open.
-        let file_system_id = match meta.dev() == self.device {
+        let file_system_id = match status.st_dev == self.device {
             true => self.opened.file_system_id,
-            false => statvfs(&self.path).map_err(io::Error::from)?.filesystem_id(),
+            false => statvfs(self.path.as_c_str())?.filesystem_id(),
         };
-        stamp_of(&meta, &self.file, file_system_id)
+        stamp_of(&status, &self.file, file_system_id)
     }
 }
 
-fn stamp_of(meta: &Metadata, file: &File, file_system_id: u64) -> io::Result<LayerStamp> {
-    let size_bytes = if meta.file_type().is_block_device() { length_of(file)? } else { meta.len() };
+fn is_device(status: &FileStat) -> bool {
+    SFlag::from_bits_truncate(status.st_mode) & SFlag::S_IFMT == SFlag::S_IFBLK
+}
+
+fn stamp_of(status: &FileStat, file: &File, file_system_id: u64) -> io::Result<LayerStamp> {
+    // Never negative: it is a length.
+    let size_bytes = if is_device(status) { length_of(file)? } else { status.st_size as u64 };
     Ok(LayerStamp {
-        inode: meta.ino(),
+        inode: status.st_ino,
         size_bytes,
-        modify_time: time(meta.mtime(), meta.mtime_nsec()),
-        change_time: time(meta.ctime(), meta.ctime_nsec()),
+        modify_time: time(status.st_mtime, status.st_mtime_nsec),
+        change_time: time(status.st_ctime, status.st_ctime_nsec),
         file_system_id,
     })
 }
@@ -165,7 +193,7 @@ impl ClonedFile {
         if original.layer.is_device() {
             return Err((original, io::Error::new(io::ErrorKind::Unsupported, "a block device has no clone")));
         }
-        let directory = original.layer.path.parent().unwrap_or(Path::new("/"));
+        let directory = original.layer.path().parent().unwrap_or(Path::new("/"));
         match MappedClone::of(&original.layer.file, directory) {
             Ok(clone) => Ok(Self { clone, original }),
             Err(error) => Err((original, error)),
@@ -184,6 +212,14 @@ impl BlockSource for ClonedFile {
 
     fn lend(&self, offset: u64, length: usize) -> Option<&[u8]> {
         self.clone.lend(offset, length)
+    }
+
+    fn will_need(&self, offset: u64, length: u64) {
+        self.clone.will_need(offset, length);
+    }
+
+    fn is_fresh(&self) -> bool {
+        true
     }
 
     fn read_layers_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
@@ -221,6 +257,12 @@ impl BlockSource for RawFile {
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
         self.layer.file.read_exact_at(buffer, offset)
+    }
+
+    fn will_need(&self, offset: u64, length: u64) {
+        let (Ok(offset), Ok(length)) = (i64::try_from(offset), i64::try_from(length)) else { return };
+        // A file system that cannot is no worse than before, and a device that fails says so when it is read.
+        let _ = posix_fadvise(&self.layer.file, offset, length, PosixFadviseAdvice::POSIX_FADV_WILLNEED);
     }
 
     fn stamp(&self) -> io::Result<Vec<LayerStamp>> {
@@ -304,6 +346,18 @@ impl BlockSource for Part {
         self.whole.lend(self.place(offset, length)?, length)
     }
 
+    fn will_need(&self, offset: u64, length: u64) {
+        let length = length.min(self.length.saturating_sub(offset));
+        if length > 0 {
+            // Cannot overflow: start + length was checked when the part was made.
+            self.whole.will_need(self.start + offset, length);
+        }
+    }
+
+    fn is_fresh(&self) -> bool {
+        self.whole.is_fresh()
+    }
+
     fn read_layers_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
         let place = self.place(offset, buffer.len()).ok_or(io::ErrorKind::UnexpectedEof)?;
         self.whole.read_layers_at(place, buffer)
@@ -334,6 +388,32 @@ mod tests {
         assert_eq!(part.read_at(16, &mut buffer).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
         assert_eq!(part.read_at(u64::MAX, &mut buffer).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
         assert_eq!(part.lend(0, 2), Some(&[10, 11][..]));
+    }
+
+    #[test]
+    fn a_part_asks_for_nothing_outside_itself() {
+        #[derive(Default)]
+        struct Asked(std::sync::Mutex<Vec<(u64, u64)>>);
+        impl BlockSource for Asked {
+            fn len(&self) -> u64 {
+                100
+            }
+            fn read_at(&self, _: u64, _: &mut [u8]) -> io::Result<()> {
+                Ok(())
+            }
+            fn will_need(&self, offset: u64, length: u64) {
+                self.0.lock().unwrap().push((offset, length));
+            }
+            fn stamp(&self) -> io::Result<Vec<LayerStamp>> {
+                Ok(Vec::new())
+            }
+        }
+        let asked = Arc::new(Asked::default());
+        let part = Part::new(Arc::clone(&asked) as Arc<dyn BlockSource>, 10, 20).unwrap();
+        for (offset, length) in [(0, 5), (15, 5), (15, 6), (19, u64::MAX), (20, 1), (u64::MAX, 1), (3, 0)] {
+            part.will_need(offset, length);
+        }
+        assert_eq!(*asked.0.lock().unwrap(), [(10, 5), (25, 5), (25, 5), (29, 1)]);
     }
 
     #[test]

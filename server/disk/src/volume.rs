@@ -20,6 +20,9 @@ use crate::{
     source::{ClonedFile, RawFile},
 };
 
+/// Bytes at the beginning of a file system that every open asks for.
+const BEGIN_BYTES: u64 = 8 << 10;
+
 /// A disk that is open; implements [`Tree`]. Every method may be called by many threads at once.
 pub struct Volume {
     file_system: Ext4,
@@ -52,7 +55,7 @@ pub struct DirectoryId(u32);
 
 /// A regular file of a [`Volume`] that is open: its inode, with the root of its extents.
 pub struct OpenFile {
-    inode: Arc<Inode>,
+    inode: Inode,
 }
 
 /// The superblock of a source and where it came from.
@@ -145,6 +148,10 @@ impl Opened {
         let mut bytes = [0; SUPERBLOCK_BYTES];
         if source.len() < SUPERBLOCK_OFFSET + SUPERBLOCK_BYTES as u64 {
             return Err(OpenError::Corrupt { what: "the disk is too short for a superblock".to_owned() });
+        }
+        if source.is_fresh() {
+            // The superblock and, behind it, the first descriptors of groups: one wait for a device in place of two.
+            source.will_need(0, BEGIN_BYTES);
         }
         source.read_at(SUPERBLOCK_OFFSET, &mut bytes).map_err(|source| OpenError::Io { path: path.clone(), source })?;
         let superblock = Superblock::parse(&bytes, source.len()).map_err(|error| match error {

@@ -28,16 +28,27 @@ pub enum LastLink {
 
 /// What a path leads to.
 #[derive(Debug)]
-pub struct Found<D> {
-    /// Where it is, without a symbolic link on the way.
-    pub path: TreePath,
+pub struct Found<'a, D> {
+    /// The way to the node; nothing of it is held any more.
+    steps: Vec<Step<'a, D>>,
     /// What is there.
-    pub node: Node<D>,
+    pub node: Node<'a, D>,
+}
+
+impl<D> Found<'_, D> {
+    /// Where it is, without a symbolic link on the way.
+    pub fn path(&self) -> TreePath {
+        let last = match &self.node {
+            Node::Held(_) => None,
+            Node::Named { name, .. } => Some(&**name),
+        };
+        TreePath::of_names(self.steps.iter().map(|step| &*step.name).chain(last))
+    }
 }
 
 /// A node as a walk finds it.
 #[derive(Debug)]
-pub enum Node<D> {
+pub enum Node<'a, D> {
     /// The root, or a directory reached by a link that ends in `.`, `..` or `/`.
     Held(D),
     /// A name in a held directory.
@@ -45,7 +56,7 @@ pub enum Node<D> {
         /// The directory.
         parent: D,
         /// The name in it.
-        name: Vec<u8>,
+        name: Cow<'a, [u8]>,
         /// What it was when it was looked at.
         meta: Meta,
     },
@@ -56,17 +67,18 @@ pub enum Node<D> {
 /// # Errors
 /// `NotFound` with the first component that is missing, `NotDirectory` with the component that is none, `Symlink` for
 /// more than `link_hop_count_max` links or a target that no system call would take, and what the tree says.
-pub fn resolve<T: Tree>(
-    tree: &T,
-    path: &TreePath,
+pub fn resolve<'a, T: Tree>(
+    tree: &'a T,
+    path: &'a TreePath,
     last: LastLink,
     limits: &Limits,
-) -> Result<Found<T::Directory>, Fault> {
+) -> Result<Found<'a, T::Directory>, Fault> {
     let mut walk = Walk::begin(tree, path)?;
-    // The components still to come, the next one last.
-    let mut coming: Vec<Cow<'_, [u8]>> = path.components().rev().map(Cow::Borrowed).collect();
+    // What is still to come: names of links' targets, the next one last, and behind them the path's own.
+    let mut coming: Vec<Cow<'_, [u8]>> = Vec::new();
+    let mut own = path.components().peekable();
     let mut hop_count = 0;
-    while let Some(name) = coming.pop() {
+    while let Some(name) = coming.pop().or_else(|| own.next().map(Cow::Borrowed)) {
         match &*name {
             b"." => continue,
             b".." => {
@@ -75,18 +87,16 @@ pub fn resolve<T: Tree>(
             }
             _ => {}
         }
-        let is_last = coming.is_empty();
-        if name.len() > NAME_BYTES_MAX || name.contains(&0) {
+        let is_last = coming.is_empty() && own.peek().is_none();
+        if matches!(name, Cow::Owned(_)) && (name.len() > NAME_BYTES_MAX || name.contains(&0)) {
             // Only a link's target can hold such a name, and no directory does.
             return Err(walk.fault(walk.place(&name), TreeError::NotFound));
         }
         let is_link = if is_last {
             let meta = tree.stat(walk.here(), &name).map_err(|error| walk.fault(walk.place(&name), error))?;
             if meta.kind != FileType::Symlink || last == LastLink::Keep {
-                return Ok(Found {
-                    path: walk.place(&name),
-                    node: Node::Named { parent: walk.here().clone(), name: name.into_owned(), meta },
-                });
+                let node = Node::Named { parent: walk.here().clone(), name, meta };
+                return Ok(walk.found(node));
             }
             true
         } else {
@@ -123,7 +133,8 @@ pub fn resolve<T: Tree>(
         let names = target.split(|&byte| byte == b'/').filter(|name| !name.is_empty());
         coming.extend(names.rev().map(|name| Cow::Owned(name.to_vec())));
     }
-    Ok(Found { path: walk.path(), node: Node::Held(walk.here().clone()) })
+    let node = Node::Held(walk.here().clone());
+    Ok(walk.found(node))
 }
 
 /// Resolves the path of a directory, whose last component is followed too.
@@ -136,10 +147,11 @@ pub fn resolve_directory<T: Tree>(
     limits: &Limits,
 ) -> Result<(TreePath, T::Directory), Fault> {
     let found = resolve(tree, path, LastLink::Follow, limits)?;
+    let place = found.path();
     match found.node {
-        Node::Held(directory) => Ok((found.path, directory)),
+        Node::Held(directory) => Ok((place, directory)),
         Node::Named { parent, name, .. } => match tree.directory(&parent, &name) {
-            Ok(directory) => Ok((found.path, directory)),
+            Ok(directory) => Ok((place, directory)),
             Err(TreeError::NotDirectory(kind)) => Err(Fault::NotDirectory { path: path.clone(), kind }),
             Err(error) => Err(Fault::at(path, error)),
         },
@@ -155,6 +167,7 @@ struct Walk<'a, T: Tree> {
     steps: Vec<Step<'a, T::Directory>>,
 }
 
+#[derive(Debug)]
 struct Step<'a, D> {
     name: Cow<'a, [u8]>,
     held: Option<D>,
@@ -177,6 +190,14 @@ impl<'a, T: Tree> Walk<'a, T> {
     /// The place of a name in the directory where the walk is.
     fn place(&self, name: &[u8]) -> TreePath {
         TreePath::of_names(self.steps.iter().map(|step| &*step.name).chain([name]))
+    }
+
+    /// Ends at a node, and lets go of the directories on the way.
+    fn found(mut self, node: Node<'a, T::Directory>) -> Found<'a, T::Directory> {
+        for step in &mut self.steps {
+            step.held = None;
+        }
+        Found { steps: self.steps, node }
     }
 
     fn restart(&mut self) {
@@ -251,7 +272,7 @@ mod tests {
     fn check(path: &str, last: LastLink, expect: &str) {
         let asked = TreePath::parse(path.as_bytes()).unwrap();
         let seen = match resolve(&tree(), &asked, last, &Limits::default()) {
-            Ok(found) => found.path.to_string(),
+            Ok(found) => found.path().to_string(),
             Err(Fault::NotFound { path, missing }) => {
                 assert_eq!(path, asked);
                 format!("missing {missing}")
@@ -317,7 +338,7 @@ mod tests {
         };
         let walk = |count: usize| {
             let path = TreePath::root().join(count.to_string().as_bytes());
-            resolve(&chain(count), &path, LastLink::Follow, &Limits::default()).map(|found| found.path.to_string())
+            resolve(&chain(count), &path, LastLink::Follow, &Limits::default()).map(|found| found.path().to_string())
         };
         assert_eq!(walk(40).unwrap(), "/0");
         assert!(matches!(walk(41), Err(Fault::Symlink { .. })));
@@ -331,8 +352,9 @@ mod tests {
         let tree = tree.file("/d".repeat(50) + "/f", b"found");
         let path = TreePath::parse(format!("{deep}/l").as_bytes()).unwrap();
         let found = resolve(&tree, &path, LastLink::Follow, &Limits::default()).unwrap();
-        assert_eq!(found.path.to_string(), "/d".repeat(50) + "/f");
+        assert_eq!(found.path().to_string(), "/d".repeat(50) + "/f");
         assert!(tree.held_max() <= HELD_DIRECTORY_COUNT_MAX as u64 + 4, "{}", tree.held_max());
+        assert_eq!(tree.held_count(), 1, "what was found holds its own directory, and not the way to it");
         drop(found);
         assert_eq!(tree.held_count(), 0);
     }
@@ -354,7 +376,7 @@ mod tests {
             let path = TreePath::parse(asked.as_bytes()).unwrap();
             match resolve(&tree, &path, LastLink::Follow, &Limits::default()) {
                 Ok(found) => {
-                    prop_assert_eq!(found.path.to_string(), asked.clone());
+                    prop_assert_eq!(found.path().to_string(), asked.clone());
                     prop_assert!(there(&asked));
                 }
                 Err(Fault::NotDirectory { path, .. }) => prop_assert_eq!(Some(path.to_string()), through.map(str::to_owned)),

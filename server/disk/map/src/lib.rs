@@ -11,7 +11,7 @@
 //!
 //! This package holds the one unsafe call that mapping needs, and its proof.
 
-use std::{fs::File, io, os::unix::fs::FileExt, path::Path};
+use std::{fs::File, io, num::NonZeroU64, os::unix::fs::FileExt, path::Path};
 
 use rustix::fs::{Mode, OFlags};
 
@@ -56,6 +56,12 @@ impl MappedClone {
     /// `UnexpectedEof` past the end, and what the system says.
     pub fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
         self.file.read_exact_at(buffer, offset)
+    }
+
+    /// Begins to bring bytes into the system's memory (`POSIX_FADV_WILLNEED` of posix_fadvise(2)), without waiting for them.
+    pub fn will_need(&self, offset: u64, length: u64) {
+        // A device that fails says so when the bytes are read.
+        let _ = rustix::fs::fadvise(&self.file, offset, NonZeroU64::new(length), rustix::fs::Advice::WillNeed);
     }
 
     /// Lends bytes of the map whose pages are in memory now; nothing where they cannot be brought there, or lie past the

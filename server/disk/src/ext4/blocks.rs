@@ -17,6 +17,7 @@ use dormouse_files::tree::TreeError;
 use super::{
     cache::Cache,
     corrupt,
+    index::Index,
     overlay::{Copied, MAGIC, Overlay},
     superblock::Superblock,
 };
@@ -24,6 +25,12 @@ use crate::{BlockSource, DiskLimits};
 
 /// Bytes that are read at once where neighbours are likely to be asked for next.
 const AHEAD_BYTES: usize = 32 << 10;
+/// Windows of [`AHEAD_BYTES`] that are read together where all of them are likely to be asked for.
+const NEIGHBOUR_COUNT: u64 = 8;
+/// Bytes that are said to be needed at once: twice what an inode table usually has, and no more where an image says so.
+const TOLD_BYTES_MAX: u64 = 4 << 20;
+/// Bytes that one call says will be needed.
+const AHEAD_CALL_BYTES: usize = 128 << 10;
 /// Tells the key of blocks that were read together from that of the first of them: no block's number has so many bits.
 const WINDOW: u64 = 1 << 63;
 
@@ -31,6 +38,7 @@ const WINDOW: u64 = 1 << 63;
 pub(crate) struct Block {
     bytes: Box<[u8]>,
     verified: AtomicU64,
+    index: Index,
 }
 
 /// What a block is verified to be.
@@ -44,11 +52,16 @@ pub(crate) enum Role {
 
 impl Block {
     fn new(bytes: Box<[u8]>) -> Self {
-        Self { bytes, verified: AtomicU64::new(0) }
+        Self { bytes, verified: AtomicU64::new(0), index: Index::default() }
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes
+    }
+
+    /// What is known of its names, where it holds names.
+    pub(crate) fn index(&self) -> &Index {
+        &self.index
     }
 
     /// Runs `verify` once for this copy, this role and this owner.
@@ -134,8 +147,13 @@ impl Blocks {
     }
 
     /// A block of a run of which others are likely to be asked for next: they are read along and kept as one. Gives where in
-    /// the bytes the block begins.
-    pub(crate) fn metadata_of_run(&self, number: u64, run: Range<u64>) -> Result<(Arc<Block>, usize), TreeError> {
+    /// the bytes the block begins; `read` is told of what was read anew.
+    pub(crate) fn metadata_of_run(
+        &self,
+        number: u64,
+        run: Range<u64>,
+        read: &dyn Fn(&[u8]),
+    ) -> Result<(Arc<Block>, usize), TreeError> {
         let size = self.block_bytes as usize;
         let ahead = self.ahead_block_count;
         let window = number - number % ahead;
@@ -154,10 +172,43 @@ impl Blocks {
         }
         let mut bytes = vec![0; count as usize * size].into_boxed_slice();
         match self.read(window.start, 0, &mut bytes) {
-            Ok(()) => Ok((self.keep(key, bytes), within)),
+            Ok(()) => {
+                let blocks = self.keep(key, bytes, 0);
+                read(&blocks.bytes);
+                Ok((blocks, within))
+            }
             // A neighbour that cannot be read is not this block's fault.
             Err(_) => Ok((self.metadata(number)?, 0)),
         }
+    }
+
+    /// A block of each window around one that lies in a run, its own among them.
+    pub(crate) fn neighbours(&self, number: u64, run: &Range<u64>) -> impl Iterator<Item = u64> + use<> {
+        let (ahead, run) = (self.ahead_block_count, run.clone());
+        let first = number - number % (ahead * NEIGHBOUR_COUNT);
+        (0..NEIGHBOUR_COUNT)
+            .map(move |index| first.saturating_add(index * ahead).max(run.start))
+            .filter(move |&block| block < run.end)
+    }
+
+    /// Says that a run of blocks is likely to be asked for, if it lies inside the file system, and as far as it has no more
+    /// than [`TOLD_BYTES_MAX`]; see [`BlockSource::will_need`].
+    pub(crate) fn will_need(&self, start: u64, count: u64) {
+        let size = u64::from(self.block_bytes);
+        if self.contain(start, count)
+            && let (Some(offset), Some(length)) = (start.checked_mul(size), count.checked_mul(size))
+        {
+            let length = length.min(TOLD_BYTES_MAX);
+            // Of one call the kernel takes no more than a device's read-ahead, which is 128 KiB where nobody changed it.
+            for begin in (0..length).step_by(AHEAD_CALL_BYTES) {
+                self.source.will_need(offset + begin, (length - begin).min(AHEAD_CALL_BYTES as u64));
+            }
+        }
+    }
+
+    /// See [`BlockSource::is_fresh`].
+    pub(crate) fn are_fresh(&self) -> bool {
+        self.source.is_fresh()
     }
 
     fn kept(&self, number: u64) -> Result<Option<Arc<Block>>, TreeError> {
@@ -171,11 +222,14 @@ impl Blocks {
     fn read_metadata(&self, number: u64) -> Result<Arc<Block>, TreeError> {
         let mut bytes = vec![0; self.block_bytes as usize].into_boxed_slice();
         self.read(number, 0, &mut bytes)?;
-        Ok(self.keep(number, bytes))
+        // It may be a block of names, and get an index later.
+        let more = Index::bytes_max(bytes.len());
+        Ok(self.keep(number, bytes, more))
     }
 
-    fn keep(&self, key: u64, bytes: Box<[u8]>) -> Arc<Block> {
-        let value_bytes = bytes.len() + size_of::<Block>();
+    /// Keeps a block, and counts it with as many bytes more.
+    fn keep(&self, key: u64, bytes: Box<[u8]>, more: usize) -> Arc<Block> {
+        let value_bytes = bytes.len() + size_of::<Block>() + more;
         let block = Arc::new(Block::new(bytes));
         self.cache.put(key, Arc::clone(&block), value_bytes);
         block

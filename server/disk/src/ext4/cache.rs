@@ -6,7 +6,7 @@
 //! never from a number on the disk.
 
 use std::{
-    collections::{HashMap, VecDeque, hash_map::RandomState},
+    collections::{HashMap, hash_map::RandomState},
     hash::{BuildHasher, Hasher},
     sync::{
         Mutex, PoisonError,
@@ -15,12 +15,38 @@ use std::{
 };
 
 const SHARD_COUNT: usize = 16;
-/// What an entry costs beside its value: its places in the map and in the order, with the room that both keep ahead.
+/// What an entry costs beside its value: its place in the map and the rest of its slot, with the room that both keep ahead.
 const ENTRY_BYTES: usize = 80;
 
 /// Spreads keys in a way that an image cannot know: its numbers are its own choice.
 #[derive(Clone, Copy)]
-struct Spread(u64);
+pub(super) struct Spread(u64);
+
+impl Spread {
+    /// With a secret of its own.
+    pub(super) fn new() -> Self {
+        Self(RandomState::new().hash_one(0))
+    }
+
+    /// The hash of bytes behind a number. Whoever knows the secret could find bytes of one hash, and nobody else.
+    pub(super) fn hash(self, number: u32, bytes: &[u8]) -> u64 {
+        let mut state = fold(self.0 ^ u64::from(number) ^ (bytes.len() as u64) << 32);
+        let mut words = bytes.chunks_exact(8);
+        for word in words.by_ref() {
+            state = fold(state ^ word.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte)));
+        }
+        match words.remainder() {
+            [] => state,
+            rest => fold(state ^ rest.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte))),
+        }
+    }
+}
+
+/// Every bit of the number has a part in every bit of what it becomes.
+fn fold(number: u64) -> u64 {
+    let product = u128::from(number) * u128::from(0x9E37_79B9_7F4A_7C15_u64);
+    product as u64 ^ (product >> 64) as u64
+}
 
 impl BuildHasher for Spread {
     type Hasher = Spreader;
@@ -30,7 +56,7 @@ impl BuildHasher for Spread {
     }
 }
 
-struct Spreader(u64);
+pub(super) struct Spreader(u64);
 
 impl Hasher for Spreader {
     fn write(&mut self, bytes: &[u8]) {
@@ -40,8 +66,7 @@ impl Hasher for Spreader {
     }
 
     fn write_u64(&mut self, key: u64) {
-        let product = u128::from(key ^ self.0) * u128::from(0x9E37_79B9_7F4A_7C15_u64);
-        self.0 = product as u64 ^ (product >> 64) as u64;
+        self.0 = fold(key ^ self.0);
     }
 
     fn finish(&self) -> u64 {
@@ -50,14 +75,21 @@ impl Hasher for Spreader {
 }
 
 struct Slot<V> {
-    value: V,
-    bytes: usize,
+    key: u64,
+    /// Nothing: the slot is free.
+    value: Option<V>,
+    /// Narrow, since there are many: no value that is kept has 4 GiB.
+    bytes: u32,
     used: bool,
 }
 
 struct Shard<V> {
-    slots: HashMap<u64, Slot<V>, Spread>,
-    order: VecDeque<u64>,
+    /// Where in `slots` a key is: small, so that it is quick to grow.
+    places: HashMap<u64, u32, Spread>,
+    slots: Vec<Slot<V>>,
+    free: Vec<u32>,
+    /// The slot whose turn is next.
+    hand: usize,
     bytes: usize,
 }
 
@@ -72,8 +104,9 @@ pub(super) struct Cache<V> {
 impl<V> Cache<V> {
     /// Holds `bytes_max` bytes; a shard always holds one value, however large.
     pub(super) fn new(bytes_max: usize) -> Self {
-        let spread = Spread(RandomState::new().hash_one(0));
-        let shard = || Shard { slots: HashMap::with_hasher(spread), order: VecDeque::new(), bytes: 0 };
+        let spread = Spread::new();
+        let shard =
+            || Shard { places: HashMap::with_hasher(spread), slots: Vec::new(), free: Vec::new(), hand: 0, bytes: 0 };
         Self {
             shards: (0..SHARD_COUNT).map(|_| Mutex::new(shard())).collect(),
             spread,
@@ -96,43 +129,61 @@ impl<V> Cache<V> {
     /// What `look` takes from the value of a key, if there is one.
     pub(super) fn get<T>(&self, key: u64, look: impl FnOnce(&V) -> Option<T>) -> Option<T> {
         let mut shard = self.shard(key).lock().unwrap_or_else(PoisonError::into_inner);
-        let slot = shard.slots.get_mut(&key)?;
+        let place = *shard.places.get(&key)?;
+        let slot = shard.slots.get_mut(place as usize)?;
         slot.used = true;
-        look(&slot.value)
+        look(slot.value.as_ref()?)
     }
 
     /// Keeps a value of so many bytes, in the place of one that the key had, and lets others go for it.
     pub(super) fn put(&self, key: u64, value: V, value_bytes: usize) {
-        let bytes = value_bytes.saturating_add(ENTRY_BYTES);
+        let bytes = u32::try_from(value_bytes.saturating_add(ENTRY_BYTES)).unwrap_or(u32::MAX);
         let mut shard = self.shard(key).lock().unwrap_or_else(PoisonError::into_inner);
         let before = shard.bytes;
-        if let Some(slot) = shard.slots.get_mut(&key) {
-            let replaced = std::mem::replace(slot, Slot { value, bytes, used: true });
-            shard.bytes = shard.bytes - replaced.bytes + bytes;
-        } else {
-            shard.make_room(self.shard_bytes_max.saturating_sub(bytes));
-            shard.order.push_back(key);
-            shard.slots.insert(key, Slot { value, bytes, used: false });
-            shard.bytes += bytes;
-        }
+        shard.put(Slot { key, value: Some(value), bytes, used: false }, self.shard_bytes_max);
         // Wraps where the shard shrank, and the sum over all shards comes out right.
         self.bytes.fetch_add(shard.bytes.wrapping_sub(before), Ordering::Relaxed);
     }
 }
 
 impl<V> Shard<V> {
+    fn put(&mut self, mut slot: Slot<V>, bytes_max: usize) {
+        let bytes = slot.bytes as usize;
+        if let Some(known) = self.places.get(&slot.key).and_then(|&place| self.slots.get_mut(place as usize)) {
+            slot.used = true;
+            let replaced = std::mem::replace(known, slot);
+            self.bytes = self.bytes - replaced.bytes as usize + bytes;
+            return;
+        }
+        self.make_room(bytes_max.saturating_sub(bytes));
+        self.bytes += bytes;
+        let free = self.free.pop();
+        // There are never 2^32 of them: each counts for more bytes than memory has then.
+        self.places.insert(slot.key, free.unwrap_or(self.slots.len() as u32));
+        match free.and_then(|place| self.slots.get_mut(place as usize)) {
+            Some(place) => *place = slot,
+            None => self.slots.push(slot),
+        }
+    }
+
     /// Lets go until no more than this is held.
     fn make_room(&mut self, bytes_max: usize) {
-        while self.bytes > bytes_max {
-            // Each turn either removes a value or takes its mark, so there are at most two turns for each.
-            let Some(oldest) = self.order.pop_front() else { break };
-            let Some(slot) = self.slots.get_mut(&oldest) else { continue };
+        // Each turn either frees a slot or takes its mark, so two rounds free all.
+        for _ in 0..2 * self.slots.len() {
+            if self.bytes <= bytes_max {
+                return;
+            }
+            let place = self.hand;
+            self.hand = (place + 1) % self.slots.len();
+            let slot = &mut self.slots[place];
             if std::mem::take(&mut slot.used) {
-                self.order.push_back(oldest);
                 continue;
             }
-            self.bytes -= slot.bytes;
-            self.slots.remove(&oldest);
+            if slot.value.take().is_some() {
+                self.bytes -= slot.bytes as usize;
+                self.places.remove(&slot.key);
+                self.free.push(place as u32);
+            }
         }
     }
 }

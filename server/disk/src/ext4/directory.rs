@@ -16,6 +16,7 @@ use super::{
     checksum::crc32c,
     fields::{entry_bytes, le16, le32, u8_at},
     htree::{self, Answer},
+    index::Index,
     inline,
     inode::{Inode, flag},
     journal::Changes,
@@ -27,8 +28,22 @@ const HEAD_BYTES: usize = 8;
 /// Bytes of the checksum that ends a block of names.
 const TAIL_BYTES: usize = 12;
 
-/// What is done with each block of names.
-type BlockPass<'a> = dyn FnMut(&[u8]) -> Result<ControlFlow<()>, TreeError> + 'a;
+/// Some of a directory's names: a block of them, or a part of inline content.
+#[derive(Clone, Copy)]
+pub(crate) struct Part<'a> {
+    bytes: &'a [u8],
+    /// Where these bytes are kept, and so what was found out of them.
+    index: Option<&'a Index>,
+}
+
+impl<'a> Part<'a> {
+    pub(super) fn of(block: &'a Block) -> Self {
+        Self { bytes: block.bytes(), index: Some(block.index()) }
+    }
+}
+
+/// What is done with each of them.
+type PartPass<'a> = dyn FnMut(Part<'_>) -> Result<ControlFlow<()>, TreeError> + 'a;
 
 /// One name and where it leads.
 #[derive(Clone, Copy)]
@@ -52,41 +67,93 @@ fn kind(code: u8) -> Option<FileType> {
 }
 
 /// The entries of one block, or of inline content, the unused ones too (their inode is 0). Ends at the first fault.
+#[derive(Clone, Copy)]
 pub(crate) struct Entries<'a> {
+    /// From the next entry on.
     bytes: &'a [u8],
-    at: usize,
     block_bytes: usize,
     typed: bool,
     inode_count: u32,
+}
+
+/// What an entry begins with.
+#[derive(Clone, Copy)]
+pub(super) struct Head {
+    pub(super) inode: u32,
+    length: u16,
+    name_bytes: u8,
+    kind: u8,
+}
+
+impl Head {
+    /// One load for the four fields: a lookup looks at dozens of entries.
+    fn new(bytes: [u8; HEAD_BYTES]) -> Self {
+        let fields = u64::from_le_bytes(bytes);
+        // Names are no longer than 255 bytes, so even where the type is not kept the high byte of the length is not one.
+        let (length, name_bytes, kind) = ((fields >> 32) as u16, (fields >> 48) as u8, (fields >> 56) as u8);
+        Self { inode: fields as u32, length, name_bytes, kind }
+    }
 }
 
 impl<'a> Entries<'a> {
     pub(crate) fn new(file_system: &Ext4, bytes: &'a [u8]) -> Self {
         Self {
             bytes,
-            at: 0,
             block_bytes: file_system.superblock.block_bytes as usize,
             typed: file_system.superblock.has_incompat(incompat::FILETYPE),
             inode_count: file_system.superblock.inode_count,
         }
     }
 
-    fn entry(&self) -> Result<(Entry<'a>, usize), &'static str> {
-        let bytes = self.bytes.get(self.at..).unwrap_or_default();
-        let length = entry_bytes(le16(bytes, 4), self.block_bytes);
-        // Names are no longer than 255 bytes, so even where the type is not kept the high byte of the length is not one.
-        let name_bytes = usize::from(u8_at(bytes, 6));
-        if length < HEAD_BYTES + 4 || !length.is_multiple_of(4) || length > bytes.len() {
-            return Err("directory: entry length");
+    /// Those of a block of less than 64 KiB, on a file system with so many inodes.
+    #[cfg(test)]
+    pub(super) fn of(bytes: &'a [u8], inode_count: u32) -> Self {
+        Self { bytes, block_bytes: 4_096, typed: true, inode_count }
+    }
+
+    /// The entries from a place on where one begins.
+    pub(super) fn from(self, place: usize) -> Self {
+        Self { bytes: self.bytes.get(place..).unwrap_or_default(), ..self }
+    }
+
+    /// Bytes from the next entry on.
+    pub(super) fn left_bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// The next entry's fixed fields and its name.
+    #[inline(always)]
+    pub(super) fn entry(&mut self) -> Option<Result<(Head, &'a [u8]), &'static str>> {
+        // What is left over at the end of inline content may be too short for an entry.
+        let head = Head::new(*self.bytes.first_chunk()?);
+        let (length, name_end) =
+            (entry_bytes(head.length, self.block_bytes), HEAD_BYTES + usize::from(head.name_bytes));
+        let fault = if length < HEAD_BYTES + 4 || !length.is_multiple_of(4) || length > self.bytes.len() {
+            "directory: entry length"
+        } else if name_end > length {
+            "directory: name length"
+        } else if head.inode > self.inode_count {
+            "directory: a name leads past the last inode"
+        } else {
+            let (entry, rest) = self.bytes.split_at(length);
+            self.bytes = rest;
+            return Some(Ok((head, &entry[HEAD_BYTES..name_end])));
+        };
+        self.bytes = &[];
+        Some(Err(fault))
+    }
+
+    /// Where the first entry in use with this name leads.
+    pub(super) fn find(mut self, wanted: &[u8]) -> Result<Option<u32>, &'static str> {
+        // Names of one directory often begin alike, so their ends are compared first.
+        let end = wanted.last_chunk::<8>();
+        while let Some(entry) = self.entry() {
+            let (head, name) = entry?;
+            if name.len() == wanted.len() && name.last_chunk() == end && name == wanted && head.inode != 0 {
+                return Ok(Some(head.inode));
+            }
         }
-        let name = bytes.get(HEAD_BYTES..HEAD_BYTES + name_bytes);
-        let name = name.filter(|_| HEAD_BYTES + name_bytes <= length).ok_or("directory: name length")?;
-        let inode = le32(bytes, 0);
-        if inode > self.inode_count {
-            return Err("directory: a name leads past the last inode");
-        }
-        let kind = if self.typed { kind(u8_at(bytes, 7)) } else { None };
-        Ok((Entry { inode, kind, name }, self.at + length))
+        Ok(None)
     }
 }
 
@@ -94,31 +161,19 @@ impl<'a> Iterator for Entries<'a> {
     type Item = Result<Entry<'a>, &'static str>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        // What is left over at the end of inline content may be too short for an entry.
-        if self.at + HEAD_BYTES > self.bytes.len() {
-            return None;
-        }
-        match self.entry() {
-            Ok((entry, next)) => {
-                self.at = next;
-                Some(Ok(entry))
-            }
-            Err(fault) => {
-                self.at = self.bytes.len();
-                Some(Err(fault))
-            }
-        }
+        let typed = self.typed;
+        let entry = |(head, name): (Head, &'a [u8])| Entry {
+            inode: head.inode,
+            kind: if typed { kind(head.kind) } else { None },
+            name,
+        };
+        self.entry().map(|next| next.map(entry))
     }
 }
 
 /// Whether a name is one that a path can hold.
 fn is_sound(name: &[u8]) -> bool {
     (1..=255).contains(&name.len()) && !name.iter().any(|&byte| byte == b'/' || byte == 0)
-}
-
-/// Whether two names are the same. Those of one directory often begin alike, so their ends are compared first.
-fn is_same(one: &[u8], other: &[u8]) -> bool {
-    one.len() == other.len() && one.last_chunk::<8>() == other.last_chunk::<8>() && one == other
 }
 
 fn is_dots(name: &[u8]) -> bool {
@@ -162,7 +217,11 @@ impl Ext4 {
 
     /// One block of a directory, verified; nothing for a hole.
     pub(crate) fn directory_block(&self, inode: &Inode, logical: u64) -> Result<Option<Arc<Block>>, TreeError> {
-        match self.run(inode, logical)?.physical {
+        let physical = match logical {
+            0 => inode.first_block(|| Ok(self.run(inode, 0)?.physical))?,
+            _ => self.run(inode, logical)?.physical,
+        };
+        match physical {
             Some(number) => self.verified_directory_block(inode, logical, number).map(Some),
             None => Ok(None),
         }
@@ -226,8 +285,8 @@ impl Ext4 {
         inode: &Inode,
         visit: &mut dyn FnMut(Entry<'_>) -> ControlFlow<()>,
     ) -> Result<(), TreeError> {
-        let mut pass = |bytes: &[u8]| -> Result<ControlFlow<()>, TreeError> {
-            for entry in Entries::new(self, bytes) {
+        let mut pass = |part: Part<'_>| -> Result<ControlFlow<()>, TreeError> {
+            for entry in Entries::new(self, part.bytes) {
                 let entry = entry.map_err(|what| inode.corrupt(what))?;
                 if entry.inode == 0 || is_dots(entry.name) {
                     continue;
@@ -248,11 +307,12 @@ impl Ext4 {
     }
 
     /// Every block of names, or the two parts of inline content.
-    fn for_each_part(&self, inode: &Inode, pass: &mut BlockPass<'_>) -> Result<(), TreeError> {
+    fn for_each_part(&self, inode: &Inode, pass: &mut PartPass<'_>) -> Result<(), TreeError> {
         if inode.has(flag::INLINE_DATA) {
             let rest = inline::rest(self, inode)?;
-            if pass(&inode.map[4..])?.is_continue() {
-                let _ = pass(rest)?;
+            let inline = |bytes| Part { bytes, index: None };
+            if pass(inline(&inode.map[4..]))?.is_continue() {
+                let _ = pass(inline(rest))?;
             }
             return Ok(());
         }
@@ -264,6 +324,13 @@ impl Ext4 {
             left = left.checked_sub(1).ok_or(TreeError::OverLimit { what: "bytes of a directory", limit })?;
             Ok(())
         };
+        if count == 1 {
+            spend()?;
+            if let Some(block) = self.directory_block(inode, 0)? {
+                let _ = pass(Part::of(&block))?;
+            }
+            return Ok(());
+        }
         let mut logical = 0;
         while logical < count {
             let run = self.run(inode, logical)?;
@@ -276,7 +343,7 @@ impl Ext4 {
             for index in 0..run.length.min(count - logical) {
                 spend()?;
                 let block = self.verified_directory_block(inode, logical + index, start + index)?;
-                if pass(block.bytes())?.is_break() {
+                if pass(Part::of(&block))?.is_break() {
                     return Ok(());
                 }
             }
@@ -326,22 +393,21 @@ impl Ext4 {
 
     fn lookup_linear(&self, inode: &Inode, name: &[u8]) -> Result<u32, TreeError> {
         let mut found = None;
-        self.for_each_part(inode, &mut |bytes| {
-            found = self.find(inode, bytes, name)?;
+        self.for_each_part(inode, &mut |part| {
+            found = self.find(inode, part, name)?;
             Ok(if found.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
         })?;
         found.ok_or(TreeError::NotFound)
     }
 
-    /// Where a name leads, if it is in this block.
-    pub(super) fn find(&self, inode: &Inode, bytes: &[u8], name: &[u8]) -> Result<Option<u32>, TreeError> {
-        for entry in Entries::new(self, bytes) {
-            let entry = entry.map_err(|what| inode.corrupt(what))?;
-            if is_same(entry.name, name) && entry.inode != 0 {
-                return Ok(Some(entry.inode));
-            }
+    /// Where a name leads, if it is in this part.
+    pub(super) fn find(&self, inode: &Inode, part: Part<'_>, name: &[u8]) -> Result<Option<u32>, TreeError> {
+        let entries = Entries::new(self, part.bytes);
+        match part.index {
+            Some(index) => index.find(entries, name),
+            None => entries.find(name),
         }
-        Ok(None)
+        .map_err(|what| inode.corrupt(what))
     }
 
     /// In a directory that folds case the exact name wins, then one that folds to the same. Its hashes are of folded names, so

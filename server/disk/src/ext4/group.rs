@@ -3,6 +3,12 @@
 //! Descriptors are read when they are needed, through the journal's overlay, so no table is sized by the disk. Source:
 //! the kernel's `Documentation/filesystems/ext4/group_descr.rst` and `blockgroup.rst` (meta block groups).
 
+use std::{
+    cmp::Ordering::{Equal, Greater, Less},
+    ops::Range,
+    sync::atomic::{AtomicU16, AtomicU64, Ordering},
+};
+
 use dormouse_files::tree::TreeError;
 
 use super::{
@@ -11,8 +17,87 @@ use super::{
     checksum::{crc16, crc32c},
     corrupt,
     fields::{join, le16, le32},
+    inode,
     superblock::{Superblock, incompat, ro_compat},
 };
+
+/// Groups whose tables are remembered.
+const TABLE_COUNT_MAX: u64 = 1_024;
+/// Bits of a word that hold where a table begins. Block numbers are as wide, as extents and descriptors have them.
+const TABLE_BITS: u32 = 48;
+
+/// Reads of a table after which all of it is likely to be asked for.
+const WINDOW_COUNT_FEW: u16 = 4;
+
+/// How much of a table was asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Asked {
+    Little,
+    /// So much that all of it may be, for the first time.
+    FirstMuch,
+    Much,
+}
+
+/// Where the inode tables of some groups begin: asked for with every inode.
+pub(crate) struct Tables {
+    /// A table's place below, and above it which of the groups that share the word it is of, counted from 1.
+    words: Box<[AtomicU64]>,
+    /// How often a window of one of these groups' tables was read.
+    reads: Box<[AtomicU16]>,
+}
+
+impl Tables {
+    pub(crate) fn new(superblock: &Superblock) -> Self {
+        Self::of(superblock.group_count.clamp(1, TABLE_COUNT_MAX) as usize)
+    }
+
+    fn of(count: usize) -> Self {
+        Self {
+            words: (0..count).map(|_| AtomicU64::new(0)).collect(),
+            reads: (0..count).map(|_| AtomicU16::new(0)).collect(),
+        }
+    }
+
+    /// Counts a read of a window of a group's table.
+    fn count(&self, group: u32) -> Asked {
+        let reads = &self.reads[group as usize % self.reads.len()];
+        // It stops short of its range's end by far more than there are threads.
+        let before = reads.load(Ordering::Relaxed);
+        if before < u16::MAX / 2 {
+            reads.fetch_add(1, Ordering::Relaxed);
+        }
+        match (before + 1).cmp(&WINDOW_COUNT_FEW) {
+            Less => Asked::Little,
+            Equal => Asked::FirstMuch,
+            Greater => Asked::Much,
+        }
+    }
+
+    /// Bytes in memory.
+    pub(crate) fn held_bytes(&self) -> usize {
+        size_of_val(&*self.words) + size_of_val(&*self.reads)
+    }
+
+    fn word(&self, group: u32) -> (&AtomicU64, u64) {
+        let count = self.words.len();
+        (&self.words[group as usize % count], (group as usize / count) as u64 + 1)
+    }
+
+    fn get(&self, group: u32) -> Option<u64> {
+        let (word, turn) = self.word(group);
+        // A word says all that is needed, so nothing is ordered by it.
+        let word = word.load(Ordering::Relaxed);
+        (word >> TABLE_BITS == turn).then_some(word & ((1 << TABLE_BITS) - 1))
+    }
+
+    fn put(&self, group: u32, table: u64) {
+        let (word, turn) = self.word(group);
+        // What does not fit is found anew each time.
+        if table >> TABLE_BITS == 0 && turn >> (u64::BITS - TABLE_BITS) == 0 {
+            word.store(turn << TABLE_BITS | table, Ordering::Relaxed);
+        }
+    }
+}
 
 /// The block that holds the `index`th block of descriptors.
 fn descriptor_block(superblock: &Superblock, index: u64) -> u64 {
@@ -49,8 +134,42 @@ fn checksum(superblock: &Superblock, group: u32, descriptor: &[u8]) -> Option<u1
 }
 
 impl Ext4 {
+    /// Is told of a window of a group's inode table that was read for `block`, and reads ahead where much of the table is
+    /// asked for: the table itself into the system's memory and, where a device would be waited for block by block, the
+    /// window's neighbours and the first blocks of the directories in them.
+    pub(super) fn window_was_read(&self, group: u32, block: u64, table: Range<u64>, window: &[u8]) {
+        let asked = self.tables.count(group);
+        if asked == Asked::FirstMuch {
+            self.blocks.will_need(table.start, table.end - table.start);
+        }
+        if asked == Asked::Little || !self.blocks.are_fresh() {
+            return;
+        }
+        self.announce_directories(window);
+        for neighbour in self.blocks.neighbours(block, &table) {
+            let read =
+                self.blocks.metadata_of_run(neighbour, table.clone(), &|window| self.announce_directories(window));
+            if read.is_err() {
+                // Whoever asks for it is told.
+                return;
+            }
+        }
+    }
+
+    /// Nothing is believed of these inodes: what they say is only read ahead.
+    fn announce_directories(&self, window: &[u8]) {
+        for raw in window.chunks_exact(self.superblock.inode_bytes as usize) {
+            if let Some(block) = inode::directory_start(raw) {
+                self.blocks.will_need(block, 1);
+            }
+        }
+    }
+
     /// The first block of a group's inode table.
     pub(crate) fn inode_table(&self, group: u32) -> Result<u64, TreeError> {
+        if let Some(table) = self.tables.get(group) {
+            return Ok(table);
+        }
         let superblock = &self.superblock;
         if u64::from(group) >= superblock.group_count {
             return Err(corrupt(format!("there is no block group {group}")));
@@ -67,6 +186,37 @@ impl Ext4 {
             }
         })?;
         // Only descriptors of 64 bytes and more have high halves; of shorter ones the field reads as zero.
-        Ok(join(le32(descriptor, 0x08), le32(descriptor, 0x28)))
+        let table = join(le32(descriptor, 0x08), le32(descriptor, 0x28));
+        self.tables.put(group, table);
+        Ok(table)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_of_one_word_do_not_take_each_other_for_their_own() {
+        let tables = Tables::of(4);
+        assert_eq!(tables.get(0), None);
+        tables.put(3, 17);
+        tables.put(0, (1 << 48) - 1);
+        assert_eq!([0, 3, 4, 7].map(|group| tables.get(group)), [Some((1 << 48) - 1), Some(17), None, None]);
+        tables.put(7, 18);
+        assert_eq!([3, 7].map(|group| tables.get(group)), [None, Some(18)]);
+        // Neither a table nor a group that has no room in a word is remembered, or taken for another.
+        tables.put(7, 1 << 48);
+        tables.put(u32::MAX, 19);
+        assert_eq!([7, u32::MAX].map(|group| tables.get(group)), [Some(18), None]);
+    }
+
+    #[test]
+    fn much_is_asked_of_a_table_for_the_first_time_once() {
+        let tables = Tables::of(4);
+        let asked: Vec<Asked> = (0..6).map(|_| tables.count(1)).collect();
+        assert_eq!(asked, [Asked::Little, Asked::Little, Asked::Little, Asked::FirstMuch, Asked::Much, Asked::Much]);
+        assert_eq!(tables.count(2), Asked::Little);
+        assert!((0..100_000).all(|_| tables.count(1) == Asked::Much));
     }
 }

@@ -10,6 +10,7 @@ use dormouse_files::tree::TreeError;
 use super::{
     Ext4,
     blocks::Block,
+    directory::Part,
     fields::{entry_bytes, le16, le32, u8_at},
     hash,
     inode::Inode,
@@ -130,7 +131,7 @@ pub(super) fn lookup(file_system: &Ext4, inode: &Inode, hashed: &[u8], name: &[u
             return Ok(Answer::Unusable);
         };
         let Some(block) = file_system.directory_block(inode, leaf)? else { return Ok(Answer::Unusable) };
-        if let Some(number) = file_system.find(inode, block.bytes(), name)? {
+        if let Some(number) = file_system.find(inode, Part::of(&block), name)? {
             return Ok(Answer::Inode(number));
         }
         // Names of one hash may fill more than one block.

@@ -2,7 +2,10 @@
 //!
 //! Source: the kernel's `Documentation/filesystems/ext4/inodes.rst`.
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
 
 use dormouse_files::{
     meta::{FileType, Meta, Time},
@@ -78,6 +81,8 @@ pub(crate) struct Inode {
     pub(crate) checksum_seed: u32,
     /// What follows the fixed fields, where it holds attributes; else empty.
     tail: Box<[u8]>,
+    /// Where its first block lies, once that was asked for; 0: it was not, or lies nowhere.
+    first_block: AtomicU64,
 }
 
 impl Inode {
@@ -89,6 +94,23 @@ impl Inode {
     /// Bytes in memory.
     pub(crate) fn held_bytes(&self) -> usize {
         size_of::<Self>() + self.tail.len()
+    }
+
+    /// Where a directory's first block lies, found out once: every lookup begins there, and what fast commits say does not
+    /// move it.
+    pub(crate) fn first_block(
+        &self,
+        find: impl FnOnce() -> Result<Option<u64>, TreeError>,
+    ) -> Result<Option<u64>, TreeError> {
+        // A number is all there is to it, so nothing is ordered by it.
+        match self.first_block.load(Ordering::Relaxed) {
+            0 => {
+                let found = find()?;
+                self.first_block.store(found.unwrap_or(0), Ordering::Relaxed);
+                Ok(found)
+            }
+            known => Ok(Some(known)),
+        }
     }
 
     pub(crate) fn has(&self, bit: u32) -> bool {
@@ -109,6 +131,17 @@ impl Inode {
         }
     }
 
+    /// That a name may lead to it.
+    fn check_named(&self) -> Result<(), TreeError> {
+        if self.link_count == 0 {
+            return Err(self.corrupt("named, but unlinked"));
+        }
+        if self.has(flag::EA_INODE) {
+            return Err(self.corrupt("named, but the value of an extended attribute"));
+        }
+        Ok(())
+    }
+
     /// An error about this inode.
     pub(crate) fn corrupt(&self, what: &str) -> TreeError {
         corrupt(format!("inode {}: {what}", self.number))
@@ -121,52 +154,46 @@ impl Ext4 {
     /// # Errors
     /// `Corrupt` for a number that no name may lead to, an unused inode, a checksum that does not hold.
     pub(crate) fn named_inode(&self, number: u32) -> Result<Arc<Inode>, TreeError> {
-        self.check_named(number, Self::inode)
+        self.check_number(number)?;
+        let inode = self.inode(number)?;
+        inode.check_named()?;
+        Ok(inode)
     }
 
-    /// The same of an inode that is not likely to be kept: a name led to it for the first time.
-    pub(crate) fn new_named_inode(&self, number: u32) -> Result<Arc<Inode>, TreeError> {
-        self.check_named(number, Self::new_inode)
+    /// The same of an inode that is not kept, and not likely to be.
+    pub(crate) fn new_named_inode(&self, number: u32) -> Result<Inode, TreeError> {
+        self.check_number(number)?;
+        let inode = self.new_inode(number)?;
+        inode.check_named()?;
+        Ok(inode)
     }
 
-    fn check_named(
-        &self,
-        number: u32,
-        read: fn(&Self, u32) -> Result<Arc<Inode>, TreeError>,
-    ) -> Result<Arc<Inode>, TreeError> {
+    fn check_number(&self, number: u32) -> Result<(), TreeError> {
         if number != ROOT && number < self.superblock.first_inode {
             return Err(corrupt(format!("a name leads to the reserved inode {number}")));
         }
-        let inode = read(self, number)?;
-        if inode.link_count == 0 {
-            return Err(inode.corrupt("named, but unlinked"));
-        }
-        if inode.has(flag::EA_INODE) {
-            return Err(inode.corrupt("named, but the value of an extended attribute"));
-        }
-        Ok(inode)
+        Ok(())
     }
 
     /// Reads any inode, the reserved ones too.
     pub(crate) fn inode(&self, number: u32) -> Result<Arc<Inode>, TreeError> {
-        match self.inodes.0.get(u64::from(number), |inode| Some(Arc::clone(inode))) {
-            Some(inode) => Ok(inode),
-            None => self.new_inode(number),
+        if let Some(inode) = self.inodes.0.get(u64::from(number), |inode| Some(Arc::clone(inode))) {
+            return Ok(inode);
         }
-    }
-
-    fn new_inode(&self, number: u32) -> Result<Arc<Inode>, TreeError> {
-        let inode = match self.changes.as_ref().and_then(|changes| changes.inodes.get(&number)) {
-            // It was put together from a fast commit, which has a checksum of its own.
-            Some(bytes) => self.parse_inode(number, bytes, Sum::Held)?,
-            None => self.inode_in_blocks(number)?,
-        };
-        let inode = Arc::new(inode);
+        let inode = Arc::new(self.new_inode(number)?);
         // Of other files the names know; only directories are asked for by their numbers again and again.
         if inode.kind == FileType::Directory {
             self.inodes.0.put(u64::from(number), Arc::clone(&inode), inode.held_bytes());
         }
         Ok(inode)
+    }
+
+    fn new_inode(&self, number: u32) -> Result<Inode, TreeError> {
+        match self.changes.as_ref().and_then(|changes| changes.inodes.get(&number)) {
+            // It was put together from a fast commit, which has a checksum of its own.
+            Some(bytes) => self.parse_inode(number, bytes, Sum::Held),
+            None => self.inode_in_blocks(number),
+        }
     }
 
     /// An inode as the blocks have it, whatever fast commits say.
@@ -189,8 +216,8 @@ impl Ext4 {
         if number == 0 || number > superblock.inode_count {
             return Err(corrupt(format!("there is no inode {number}")));
         }
-        let index = (number - 1) % superblock.inodes_per_group;
-        let table = self.inode_table((number - 1) / superblock.inodes_per_group)?;
+        let (group, index) = ((number - 1) / superblock.inodes_per_group, (number - 1) % superblock.inodes_per_group);
+        let table = self.inode_table(group)?;
         // At most 2^19 inodes of at most 2^16 bytes.
         let place = u64::from(index) * u64::from(superblock.inode_bytes);
         let size = u64::from(superblock.block_bytes);
@@ -198,7 +225,10 @@ impl Ext4 {
         let end = table
             .checked_add(whole)
             .ok_or_else(|| corrupt(format!("inode {number}: its table lies outside the file system")))?;
-        let (holder, start) = self.blocks.metadata_of_run(table + place / size, table..end)?;
+        let block = table + place / size;
+        let (holder, start) = self.blocks.metadata_of_run(block, table..end, &|window| {
+            self.window_was_read(group, block, table..end, window);
+        })?;
         Ok((holder, start + (place % size) as usize))
     }
 
@@ -211,8 +241,9 @@ impl Ext4 {
         if extra > length - FIRST_FORM_BYTES || !extra.is_multiple_of(4) {
             return Err(corrupt(format!("inode {number}: extra size")));
         }
-        let seed = crc32c(self.superblock.checksum_seed, &number.to_le_bytes());
-        let checksum_seed = crc32c(seed, raw.get(0x64..0x68).unwrap_or_default());
+        // The inode's number and its generation.
+        let identity = u64::from(number) | u64::from(le32(raw, 0x64)) << 32;
+        let checksum_seed = crc32c(self.superblock.checksum_seed, &identity.to_le_bytes());
         let summed = sum == Sum::Asked && self.superblock.summed() && self.superblock.made_by_linux;
         if summed && !sum_holds(checksum_seed, raw, extra) {
             return Err(corrupt(format!("inode {number}: checksum")));
@@ -246,8 +277,24 @@ impl Ext4 {
             xattr_block: join(le32(raw, 0x68), if wide { u32::from(le16(raw, 0x76)) } else { 0 }),
             checksum_seed,
             tail: tail.into(),
+            first_block: AtomicU64::new(0),
         })
     }
+}
+
+/// Where a directory's first block may lie, from an inode that was not checked; nothing of other files, and where a look at
+/// the inode alone does not tell.
+pub(super) fn directory_start(raw: &[u8]) -> Option<u64> {
+    let (mode, flags, map) = (le16(raw, 0), le32(raw, 0x20), raw.get(0x28..0x64)?);
+    if FileType::from_mode(u32::from(mode)) != Some(FileType::Directory) || flags & flag::INLINE_DATA != 0 {
+        return None;
+    }
+    if flags & flag::EXTENTS == 0 {
+        return Some(u64::from(le32(map, 0)));
+    }
+    // One level, and at least one extent.
+    let leaf = le16(map, 0) == 0xF30A && le16(map, 2) > 0 && le16(map, 6) == 0;
+    leaf.then(|| join(le32(map, 20), u32::from(le16(map, 18))))
 }
 
 /// Seconds are signed; two bits of the extra field carry them to the year 2446, the other thirty are nanoseconds.
@@ -288,6 +335,29 @@ fn sum_holds(seed: u32, raw: &[u8], extra: usize) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_look_tells_where_a_directory_begins() {
+        let check = |mode: u16, flags: u32, map: &[u8], expect| {
+            let mut raw = [0; 128];
+            raw[..2].copy_from_slice(&mode.to_le_bytes());
+            raw[0x20..0x24].copy_from_slice(&flags.to_le_bytes());
+            raw[0x28..0x28 + map.len()].copy_from_slice(map);
+            assert_eq!(directory_start(&raw), expect, "{mode:o} {flags:x} {map:?}");
+        };
+        let mut leaf = [0x0A, 0xF3, 1, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 2, 0, 7, 0, 0, 0];
+        check(0o40755, flag::EXTENTS, &leaf, Some(7 | 2 << 32));
+        check(0o100644, flag::EXTENTS, &leaf, None);
+        check(0, flag::EXTENTS, &leaf, None);
+        check(0o40755, flag::EXTENTS | flag::INLINE_DATA, &leaf, None);
+        check(0o40755, 0, &[9], Some(9));
+        leaf[6] = 1;
+        check(0o40755, flag::EXTENTS, &leaf, None);
+        leaf[6] = 0;
+        leaf[2] = 0;
+        check(0o40755, flag::EXTENTS, &leaf, None);
+        assert_eq!(directory_start(&[0xED, 0x41]), None);
+    }
 
     #[test]
     fn times_reach_from_1901_to_2446() {

@@ -14,6 +14,7 @@ pub(crate) mod fields;
 pub(crate) mod group;
 pub(crate) mod hash;
 pub(crate) mod htree;
+pub(crate) mod index;
 pub(crate) mod indirect;
 pub(crate) mod inline;
 pub(crate) mod inode;
@@ -32,6 +33,7 @@ use dormouse_files::tree::TreeError;
 
 use self::{
     blocks::Blocks,
+    group::Tables,
     inode::Inodes,
     journal::Changes,
     names::Names,
@@ -43,6 +45,7 @@ use crate::{BlockSource, DiskLimits};
 pub(crate) struct Ext4 {
     pub(crate) superblock: Superblock,
     pub(crate) blocks: Blocks,
+    tables: Tables,
     inodes: Inodes,
     names: Names,
     pub(crate) limits: DiskLimits,
@@ -54,17 +57,19 @@ impl Ext4 {
     /// `superblock` as it was read from `source`, with nothing of the journal over it.
     pub(crate) fn new(source: Arc<dyn BlockSource>, superblock: Superblock, limits: &DiskLimits) -> Self {
         let blocks = Blocks::new(source, &superblock, limits);
+        let tables = Tables::new(&superblock);
         let (inodes, names) = (Inodes::new(limits.inode_bytes_max), Names::new(limits.name_bytes_max));
-        Self { superblock, blocks, inodes, names, limits: limits.clone(), changes: None }
+        Self { superblock, blocks, tables, inodes, names, limits: limits.clone(), changes: None }
     }
 
     /// Bytes of memory that it holds, which grow while it is read, up to the bounds of its limits.
     pub(crate) fn held_bytes(&self) -> usize {
-        self.blocks.held_bytes() + self.inodes.held_bytes() + self.names.held_bytes()
+        self.blocks.held_bytes() + self.tables.held_bytes() + self.inodes.held_bytes() + self.names.held_bytes()
     }
 
     /// What was found out before the journal was laid over the disk may be older.
     fn forget(&mut self) {
+        self.tables = Tables::new(&self.superblock);
         self.inodes = Inodes::new(self.limits.inode_bytes_max);
         self.names = Names::new(self.limits.name_bytes_max);
     }
@@ -73,7 +78,6 @@ impl Ext4 {
     pub(crate) fn replay(&mut self) -> Result<(), TreeError> {
         let replayed = journal::replay(self)?;
         self.blocks.lay_over(replayed.overlay);
-        self.forget();
         let mut bytes = [0; SUPERBLOCK_BYTES];
         let within = SUPERBLOCK_OFFSET % u64::from(self.superblock.block_bytes);
         self.blocks.read(self.superblock.own_block(), within, &mut bytes)?;
@@ -83,6 +87,7 @@ impl Ext4 {
         }
         self.superblock = superblock;
         self.blocks.bound(&self.superblock);
+        self.forget();
         if let Some(next) = replayed.next {
             self.changes = journal::fast_commits(self, next)?;
             self.forget();

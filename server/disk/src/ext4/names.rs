@@ -3,61 +3,89 @@
 //! A path of many names is looked up again and again along the same directories. What one lookup found, the next one takes
 //! from here, within a bound of bytes, and does not walk a hash tree anew.
 
-use std::{
-    hash::{BuildHasher, Hasher, RandomState},
-    sync::Arc,
-};
+use dormouse_files::meta::Meta;
 
-use super::{cache::Cache, inode::Inode};
+use super::cache::{Cache, Spread};
 
 /// What is known of a name in a directory.
-#[derive(Clone)]
+#[derive(Clone, Copy)]
 pub(crate) enum Lead {
     /// No such name.
     Nowhere,
-    /// To this inode.
-    Inode(Arc<Inode>),
+    /// To an inode, of which this was found.
+    Known(Meta),
     /// To a directory that may be entered from there: its number.
     Entered(u32),
 }
 
 struct Known {
     directory: u32,
-    name: Box<[u8]>,
+    name: Short,
     lead: Lead,
+}
+
+/// Bytes of a name that are kept in their place; most names are no longer.
+const SHORT_BYTES: usize = 22;
+
+/// A name; a short one takes no memory of its own.
+enum Short {
+    Here { length: u8, bytes: [u8; SHORT_BYTES] },
+    Elsewhere(Box<[u8]>),
+}
+
+impl Short {
+    fn new(name: &[u8]) -> Self {
+        let mut bytes = [0; SHORT_BYTES];
+        match bytes.get_mut(..name.len()) {
+            Some(room) => {
+                room.copy_from_slice(name);
+                Self::Here { length: name.len() as u8, bytes }
+            }
+            None => Self::Elsewhere(name.into()),
+        }
+    }
+
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Here { length, bytes } => &bytes[..usize::from(*length)],
+            Self::Elsewhere(name) => name,
+        }
+    }
+
+    /// Bytes in memory beside its own.
+    fn held_bytes(&self) -> usize {
+        if let Self::Elsewhere(name) = self { name.len() } else { 0 }
+    }
 }
 
 /// Names of all directories.
 pub(crate) struct Names {
     known: Cache<Known>,
-    hashes: RandomState,
+    spread: Spread,
 }
 
 impl Names {
     pub(crate) fn new(bytes_max: usize) -> Self {
-        Self { known: Cache::new(bytes_max), hashes: RandomState::new() }
+        Self { known: Cache::new(bytes_max), spread: Spread::new() }
     }
 
-    /// Two names of one hash take each other's place: the hash is keyed, so nobody can look for such names.
+    /// Two names of one hash take each other's place, which costs whoever asks for both of them a lookup.
     fn key(&self, directory: u32, name: &[u8]) -> u64 {
-        let mut hasher = self.hashes.build_hasher();
-        hasher.write_u32(directory);
-        hasher.write(name);
-        hasher.finish()
+        self.spread.hash(directory, name)
     }
 
     pub(crate) fn get(&self, directory: u32, name: &[u8]) -> Option<Lead> {
-        let same = |known: &Known| known.directory == directory && *known.name == *name;
-        self.known.get(self.key(directory, name), |known| same(known).then(|| known.lead.clone()))
+        let same = |known: &Known| known.directory == directory && known.name.bytes() == name;
+        self.known.get(self.key(directory, name), |known| same(known).then_some(known.lead))
     }
 
     /// Names that no directory can hold are not kept: they are as long as a caller likes.
     pub(crate) fn put(&self, directory: u32, name: &[u8], lead: Lead) {
         if name.len() <= 255 {
-            // The inode is counted in full, though others may hold it too.
-            let inode_bytes = if let Lead::Inode(inode) = &lead { inode.held_bytes() } else { 0 };
-            let known = Known { directory, name: name.into(), lead };
-            self.known.put(self.key(directory, name), known, size_of::<Known>() + name.len() + inode_bytes);
+            let known = Known { directory, name: Short::new(name), lead };
+            // It lies in the map itself, which keeps room ahead: between an eighth and more than half of all.
+            let bytes = size_of::<Known>() * 3 / 2 + known.name.held_bytes();
+            self.known.put(self.key(directory, name), known, bytes);
         }
     }
 
@@ -80,7 +108,7 @@ mod tests {
         let check = |directory, name: &str, expect| {
             let found = names.get(directory, name.as_bytes()).map(|lead| match lead {
                 Lead::Nowhere => 0,
-                Lead::Inode(inode) => inode.number,
+                Lead::Known(meta) => meta.inode as u32,
                 Lead::Entered(number) => number,
             });
             assert_eq!(found, expect, "{name}");
@@ -91,6 +119,13 @@ mod tests {
         check(3, "b", None);
         names.put(2, b"a", Lead::Nowhere);
         check(2, "a", Some(0));
+        // Those that are kept in their place, and those that are not.
+        for length in [21, 22, 23, 255] {
+            let name = "x".repeat(length);
+            names.put(2, name.as_bytes(), Lead::Entered(length as u32));
+            check(2, &name, Some(length as u32));
+            check(2, &name[1..], if length == 22 || length == 23 { Some(length as u32 - 1) } else { None });
+        }
         names.put(2, &[b'x'; 256], Lead::Nowhere);
         check(2, &"x".repeat(256), None);
     }

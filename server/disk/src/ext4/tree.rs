@@ -1,6 +1,6 @@
 //! The engines' questions, answered from an ext4 file system.
 
-use std::{io, ops::ControlFlow, sync::Arc};
+use std::{io, ops::ControlFlow};
 
 use dormouse_files::{
     meta::{FileType, Meta},
@@ -16,18 +16,17 @@ use super::{
 /// PATH_MAX without the final NUL.
 const LINK_BYTES_MAX: u64 = 4_095;
 
-/// Whether what was found is kept for the next one who asks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Memory {
-    Keep,
-    Leave,
-}
-
 fn encrypted(inode: &Inode) -> Result<(), TreeError> {
     if inode.has(flag::ENCRYPT) {
         return Err(TreeError::Unavailable { what: "encrypted".to_owned() });
     }
     Ok(())
+}
+
+/// An inode's number, as this file system has them.
+fn number_of(meta: &Meta) -> u32 {
+    // It came from one of 32 bits.
+    meta.inode as u32
 }
 
 impl Ext4 {
@@ -46,12 +45,13 @@ impl Ext4 {
     /// every directory has one `..` and the root's is the root, each directory can then be entered from one parent only,
     /// and no way down leads back to a directory that it came through. The kernel keeps `..` true on every rename.
     pub(crate) fn directory(&self, parent: u32, name: &[u8]) -> Result<u32, TreeError> {
-        // Kept below, once it is known that it may be entered.
-        let child = match self.lead(parent, name, Memory::Leave)? {
-            Lead::Entered(number) => return Ok(number),
-            Lead::Inode(inode) => inode,
-            Lead::Nowhere => return Err(TreeError::NotFound),
+        let number = match self.names.get(parent, name) {
+            Some(Lead::Entered(number)) => return Ok(number),
+            Some(Lead::Known(meta)) => number_of(&meta),
+            Some(Lead::Nowhere) => return Err(TreeError::NotFound),
+            None => self.number(parent, name)?,
         };
+        let child = self.named_inode(number)?;
         if child.kind != FileType::Directory {
             return Err(TreeError::NotDirectory(child.kind));
         }
@@ -62,25 +62,38 @@ impl Ext4 {
         Ok(child.number)
     }
 
-    /// Where a name leads: as it was found before, or as the directory says.
-    fn lead(&self, parent: u32, name: &[u8], memory: Memory) -> Result<Lead, TreeError> {
-        if let Some(lead) = self.names.get(parent, name) {
-            return Ok(lead);
-        }
+    /// Where a name leads, as the directory says; that it leads nowhere is kept.
+    fn number(&self, parent: u32, name: &[u8]) -> Result<u32, TreeError> {
         let directory = self.directory_inode(parent)?;
-        let lead = match self.lookup(&directory, name) {
-            Ok(number) => Lead::Inode(self.new_named_inode(number)?),
-            Err(TreeError::NotFound) => Lead::Nowhere,
-            Err(error) => return Err(error),
-        };
-        if memory == Memory::Keep || matches!(lead, Lead::Nowhere) {
-            self.names.put(parent, name, lead.clone());
+        let found = self.lookup(&directory, name);
+        if matches!(found, Err(TreeError::NotFound)) {
+            self.names.put(parent, name, Lead::Nowhere);
         }
-        Ok(lead)
+        found
     }
 
     pub(crate) fn stat(&self, parent: u32, name: &[u8]) -> Result<Meta, TreeError> {
-        Ok(self.child(parent, name, Memory::Keep)?.meta())
+        match self.names.get(parent, name) {
+            Some(Lead::Known(meta)) => return Ok(meta),
+            Some(Lead::Entered(number)) => return Ok(self.named_inode(number)?.meta()),
+            Some(Lead::Nowhere) => return Err(TreeError::NotFound),
+            None => (),
+        }
+        let meta = self.new_named_inode(self.number(parent, name)?)?.meta();
+        self.names.put(parent, name, Lead::Known(meta));
+        Ok(meta)
+    }
+
+    /// The inode of a name that is to be read. It is not kept: whoever reads all files of a disk must not drive out what is
+    /// asked by its path again and again, and what is read by its path was looked at just before.
+    fn child(&self, parent: u32, name: &[u8]) -> Result<Inode, TreeError> {
+        let number = match self.names.get(parent, name) {
+            Some(Lead::Known(meta)) => number_of(&meta),
+            Some(Lead::Entered(number)) => number,
+            Some(Lead::Nowhere) => return Err(TreeError::NotFound),
+            None => self.number(parent, name)?,
+        };
+        self.new_named_inode(number)
     }
 
     pub(crate) fn list(
@@ -93,7 +106,7 @@ impl Ext4 {
     }
 
     pub(crate) fn link(&self, parent: u32, name: &[u8]) -> Result<Vec<u8>, TreeError> {
-        let inode = self.child(parent, name, Memory::Keep)?;
+        let inode = self.child(parent, name)?;
         if inode.kind != FileType::Symlink {
             // What readlink(2) says of it.
             return Err(TreeError::Io(io::ErrorKind::InvalidInput.into()));
@@ -122,22 +135,12 @@ impl Ext4 {
         Ok(())
     }
 
-    pub(crate) fn open(&self, parent: u32, name: &[u8]) -> Result<Arc<Inode>, TreeError> {
-        // Whoever reads all files of a disk must not drive out what is asked by its path again and again, and what is
-        // opened by its path was looked at just before.
-        let inode = self.child(parent, name, Memory::Leave)?;
+    pub(crate) fn open(&self, parent: u32, name: &[u8]) -> Result<Inode, TreeError> {
+        let inode = self.child(parent, name)?;
         if inode.kind != FileType::Regular {
             return Err(TreeError::NotRegular(inode.kind));
         }
         encrypted(&inode)?;
         Ok(inode)
-    }
-
-    fn child(&self, parent: u32, name: &[u8], memory: Memory) -> Result<Arc<Inode>, TreeError> {
-        match self.lead(parent, name, memory)? {
-            Lead::Inode(inode) => Ok(inode),
-            Lead::Entered(number) => self.named_inode(number),
-            Lead::Nowhere => Err(TreeError::NotFound),
-        }
     }
 }

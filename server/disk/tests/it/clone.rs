@@ -1,13 +1,14 @@
 //! Reading from a private clone of the image, and what an open disk keeps in memory.
 
 use std::{
-    fs,
+    fs, io,
     ops::ControlFlow,
     os::unix::fs::{MetadataExt, PermissionsExt},
     path::Path,
+    sync::{Arc, Mutex},
 };
 
-use dormouse_disk::{Cloning, DiskLimits, DiskSpec, Partition, Unsealed, Volume};
+use dormouse_disk::{BlockSource, Cloning, DiskLimits, DiskSpec, LayerStamp, Partition, Unsealed, Volume};
 use dormouse_files::{
     meta::FileType,
     tree::{Name, Tree, TreeError},
@@ -96,6 +97,76 @@ fn lent_like_copied(volume: &Volume) -> u64 {
         }
     }
     lent_bytes
+}
+
+/// A disk in memory that writes down what it is told will be needed.
+struct Told {
+    bytes: Vec<u8>,
+    is_fresh: bool,
+    told: Mutex<Vec<(u64, u64)>>,
+}
+
+impl BlockSource for Told {
+    fn len(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        let held = self.bytes.get(offset as usize..).and_then(|bytes| bytes.get(..buffer.len()));
+        buffer.copy_from_slice(held.ok_or(io::ErrorKind::UnexpectedEof)?);
+        Ok(())
+    }
+
+    fn will_need(&self, offset: u64, length: u64) {
+        self.told.lock().unwrap().push((offset, length));
+    }
+
+    fn is_fresh(&self) -> bool {
+        self.is_fresh
+    }
+
+    fn stamp(&self) -> io::Result<Vec<LayerStamp>> {
+        Ok(Vec::new())
+    }
+}
+
+#[test]
+fn what_is_read_ahead_lies_on_the_disk_and_changes_no_answer() {
+    let place = tempfile::tempdir().unwrap();
+    for index in 0..2_400 {
+        let folder = place.path().join(format!("{}", index % 60));
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join(format!("file-{index}")), index.to_string()).unwrap();
+    }
+    // The last one has a table of 7 MiB for all its inodes.
+    for options in ["-t ext4 -b 4096", "-t ext3 -b 1024", "-t ext4 -b 4096 -N 30000"] {
+        let image = Image::make(options, "128M", Some(place.path()));
+        let expect = of_reader(&open(&image.spec())).unwrap();
+        let told = |is_fresh, look: &dyn Fn(&Volume)| {
+            let bytes = fs::read(&image.path).unwrap();
+            let source = Arc::new(Told { bytes, is_fresh, told: Mutex::default() });
+            let held: Arc<dyn BlockSource> = source.clone();
+            let volume = Volume::from_source(held, Unsealed::Never, &DiskLimits::default());
+            look(&volume.unwrap_or_else(|error| panic!("{error}")));
+            let told = source.told.lock().unwrap().clone();
+            assert!(told.iter().all(|(offset, length)| *length > 0 && offset + length <= source.len()), "{told:?}");
+            told
+        };
+        let all = |volume: &Volume| assert_same(&of_reader(volume).unwrap(), &expect);
+        let little = |volume: &Volume| {
+            let folder = volume.directory(&volume.root().unwrap(), b"7").unwrap();
+            volume.stat(&folder, b"file-7").unwrap();
+        };
+        let block_bytes = if options.contains("4096") { 4_096 } else { 1_024 };
+        let directories = |told: &[(u64, u64)]| told.iter().filter(|(_, length)| *length == block_bytes).count();
+        let fresh = told(true, &all);
+        assert!(directories(&fresh) >= 30, "{options}: {fresh:?}");
+        let known = told(false, &all);
+        assert!(directories(&known) == 0 && !known.is_empty(), "{options}: {known:?}");
+        assert!(known.iter().map(|(_, length)| length).sum::<u64>() <= 4 << 20, "{options}: {known:?}");
+        assert_eq!(told(true, &little), [(0, 8_192)], "{options}");
+        assert_eq!(told(false, &little), [], "{options}");
+    }
 }
 
 #[test]

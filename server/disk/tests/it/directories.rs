@@ -2,6 +2,7 @@
 
 use std::{fs, ops::ControlFlow, path::Path};
 
+use dormouse_disk::{DirectoryId, Volume};
 use dormouse_files::tree::{Tree, TreeError};
 
 use crate::{
@@ -26,10 +27,15 @@ fn names(count: usize) -> tempfile::TempDir {
     place
 }
 
-/// Three thousand names, hashed; `debugfs` sets how.
-fn hashed(options: &str, debugfs: &str) -> Image {
+/// Three thousand names in `/d`.
+fn many_names(options: &str) -> Image {
     let content = names(3_000);
-    let image = Image::make(options, "64M", Some(content.path()));
+    Image::make(options, "64M", Some(content.path()))
+}
+
+/// The same, hashed; `debugfs` sets how.
+fn hashed(options: &str, debugfs: &str) -> Image {
+    let image = many_names(options);
     if !debugfs.is_empty() {
         image.debugfs(debugfs);
     }
@@ -75,11 +81,28 @@ fn names_of_a_hash_whose_bytes_are_unsigned_are_found() {
         // Finds every name that it lists.
         assert_eq!(of_reader(&open(&image.spec())).expect("it is read").len(), 3_003, "{name}");
         let volume = open(&image.spec());
-        let directory = volume.directory(&volume.root().unwrap(), b"d").unwrap();
+        let directory = folder(&volume);
         for absent in ["plain-1", "größe", "", ".", "..", "a/b"] {
             assert!(matches!(volume.stat(&directory, absent.as_bytes()), Err(TreeError::NotFound)), "{absent:?}");
         }
     }
+}
+
+/// The directory `/d`.
+fn folder(volume: &Volume) -> DirectoryId {
+    volume.directory(&volume.root().expect("a root"), b"d").expect("a directory")
+}
+
+/// The image with what the kernel writes to it; nothing where the kernel does not mount it here.
+fn filled(image: Image, fill: impl FnOnce(&Path)) -> Option<Image> {
+    match image.mount("rw") {
+        Err(said) => {
+            eprintln!("skipped: {said}");
+            return None;
+        }
+        Ok(mount) => fill(mount.path()),
+    }
+    Some(image)
 }
 
 /// Where a block of `/d` lies on the disk.
@@ -121,22 +144,15 @@ fn long_name(index: usize) -> String {
 /// three fill a block.
 fn three_levels() -> Option<Image> {
     let image = Image::make("-t ext4 -b 1024 -O large_dir -N 64", "64M", None);
-    match image.mount("rw") {
-        Err(said) => {
-            eprintln!("skipped: {said}");
-            return None;
+    filled(image, |root| {
+        let folder = root.join("d");
+        fs::create_dir(&folder).expect("a directory");
+        let file = folder.join("file");
+        fs::write(&file, b"many names").expect("a file");
+        for index in 0..LONG_COUNT {
+            fs::hard_link(&file, folder.join(long_name(index))).expect("a name");
         }
-        Ok(mount) => {
-            let folder = mount.path().join("d");
-            fs::create_dir(&folder).expect("a directory");
-            let file = folder.join("file");
-            fs::write(&file, b"many names").expect("a file");
-            for index in 0..LONG_COUNT {
-                fs::hard_link(&file, folder.join(long_name(index))).expect("a name");
-            }
-        }
-    }
-    Some(image)
+    })
 }
 
 #[test]
@@ -146,7 +162,7 @@ fn a_large_directory_has_three_levels() {
         assert_eq!(image.peek(root + 30, 1), [2], "levels below the root's");
         // All of them are looked up where the matrix takes its picture.
         let volume = open(&image.spec());
-        let directory = volume.directory(&volume.root().unwrap(), b"d").unwrap();
+        let directory = folder(&volume);
         for index in (0..LONG_COUNT).step_by(97) {
             assert!(volume.stat(&directory, long_name(index).as_bytes()).is_ok(), "name {index}");
         }
@@ -175,16 +191,14 @@ fn a_second_dotdot_leads_nowhere() {
     let picture = of_reader(&open(&image.spec())).expect("it is read");
     assert!(picture.contains_key(&b"d/cd"[..]) && !picture.contains_key(&b"d/.."[..]));
     let volume = open(&image.spec());
-    let directory = volume.directory(&volume.root().unwrap(), b"d").unwrap();
+    let directory = folder(&volume);
     assert!(matches!(volume.stat(&directory, b".."), Err(TreeError::NotFound)));
     assert!(matches!(volume.open(&directory, b"..").err(), Some(TreeError::NotFound)));
 }
 
 #[test]
 fn a_bad_sum_is_told() {
-    let content = names(3_000);
-    let image = Image::make("-t ext4 -b 1024", "64M", Some(content.path()));
-    image.rehash();
+    let image = hashed("-t ext4 -b 1024", "");
     for block in [0, 1, 40].map(|logical| block_of(&image, logical)) {
         let copy = image.copy();
         let at = block * 1024 + 40;
@@ -192,6 +206,36 @@ fn a_bad_sum_is_told() {
         let (path, error) = of_reader(&open(&copy.spec())).expect_err("the sum does not hold");
         assert!(path.starts_with(b"d"), "{}", path.escape_ascii());
         assert!(matches!(&error, TreeError::Corrupt { what } if what.contains("checksum")), "{error}");
+    }
+}
+
+#[test]
+fn a_name_is_found_again_and_again_in_blocks_that_are_indexed_meanwhile() {
+    for (options, rehash) in [("-t ext4 -b 1024", true), ("-t ext4 -b 4096", false), ("-t ext3 -b 2048", true)] {
+        let image = many_names(options);
+        if rehash {
+            image.rehash();
+        }
+        let volume = open(&image.spec());
+        let directory = folder(&volume);
+        let mut listed = Vec::new();
+        volume
+            .names(&directory, &mut |name| {
+                listed.push(name.bytes.to_vec());
+                ControlFlow::Continue(())
+            })
+            .expect("it lists");
+        assert_eq!(listed.len(), 3_000);
+        // Names that were opened are not remembered, so each of these looks into the directory.
+        let found = |name: &Vec<u8>| volume.open(&directory, name).map(|(_, meta)| meta.inode).expect("it is there");
+        let first: Vec<u64> = listed.iter().map(found).collect();
+        let mut second: Vec<u64> = listed.iter().rev().map(found).collect();
+        second.reverse();
+        assert_eq!(first, second, "{options}");
+        let stat = |name: &Vec<u8>| volume.stat(&directory, name).expect("it is there").inode;
+        assert_eq!(first, listed.iter().map(stat).collect::<Vec<u64>>(), "{options}");
+        let absent = volume.open(&directory, b"plain-1").err();
+        assert!(matches!(absent, Some(TreeError::NotFound)), "{absent:?}");
     }
 }
 
@@ -237,14 +281,7 @@ fn fill_mounted(root: &Path) {
 
 fn with_deletions() -> Option<Image> {
     let image = Image::make("-t ext4 -b 1024 -N 60000", "96M", None);
-    match image.mount("rw") {
-        Err(said) => {
-            eprintln!("skipped: {said}");
-            return None;
-        }
-        Ok(mount) => fill_mounted(mount.path()),
-    }
-    Some(image)
+    filled(image, fill_mounted)
 }
 
 /// Names of one legacy hash that are too long for one block, so that a lookup has to go on to the next.
@@ -253,22 +290,16 @@ fn collided() -> Option<Image> {
     let image = Image::make("-t ext4 -b 1024 -N 4000", "32M", None);
     image.debugfs("ssv def_hash_version legacy\nssv flags 1\n");
     let names = ENDS.map(|end| format!("{}{end}", "c".repeat(240)));
-    match image.mount("rw") {
-        Err(said) => {
-            eprintln!("skipped: {said}");
-            return None;
+    let image = filled(image, |root| {
+        let folder = root.join("d");
+        fs::create_dir(&folder).expect("a directory");
+        for index in 0..200 {
+            fs::write(folder.join(format!("filler-{index}-{}", "f".repeat(60))), b"").expect("a file");
         }
-        Ok(mount) => {
-            let folder = mount.path().join("d");
-            fs::create_dir(&folder).expect("a directory");
-            for index in 0..200 {
-                fs::write(folder.join(format!("filler-{index}-{}", "f".repeat(60))), b"").expect("a file");
-            }
-            for name in &names {
-                fs::write(folder.join(name), b"").expect("a file");
-            }
+        for name in &names {
+            fs::write(folder.join(name), b"").expect("a file");
         }
-    }
+    })?;
     let tree = run("debugfs", &["-R", "htree_dump /d", &image.path.display().to_string()]).expect("debugfs");
     let leaves = tree.matches("0xd0ddbe7").count();
     assert!(leaves > names.len(), "the hash is in one leaf only: {leaves}");
@@ -277,11 +308,10 @@ fn collided() -> Option<Image> {
 
 #[test]
 fn a_directory_beyond_its_bound_is_refused() {
-    let content = names(3_000);
-    let image = Image::make("-t ext4 -b 1024", "64M", Some(content.path()));
+    let image = many_names("-t ext4 -b 1024");
     let limits = dormouse_disk::DiskLimits { directory_bytes_max: 20 << 10, ..Default::default() };
-    let volume = dormouse_disk::Volume::open(&image.spec(), dormouse_disk::Unsealed::Never, &limits).expect("it opens");
-    let directory = volume.directory(&volume.root().unwrap(), b"d").unwrap();
+    let volume = Volume::open(&image.spec(), dormouse_disk::Unsealed::Never, &limits).expect("it opens");
+    let directory = folder(&volume);
     let listed = volume.names(&directory, &mut |_| ControlFlow::Continue(()));
     assert!(matches!(listed, Err(TreeError::OverLimit { limit: 20_480, .. })));
 }

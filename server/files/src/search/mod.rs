@@ -203,6 +203,7 @@ pub fn run_with<T: Tree>(
     };
     let mut scratch = Scratch::new(plan);
     let fault = |error| Fault::at(&plan.path, error);
+    let place = found.path();
     let (root, first_file) = match found.node {
         Node::Held(directory) => (directory, None),
         Node::Named { parent, name, meta } => match meta.kind {
@@ -214,10 +215,10 @@ pub fn run_with<T: Tree>(
             }
         },
     };
-    let at = first_file.is_none().then(|| found.path.clone());
+    let at = first_file.is_none().then(|| place.clone());
     let indexed = at.as_ref().zip(aids.index).and_then(|(at, index)| Indexed::new(index, plan, at));
     let by_index = indexed.is_some();
-    let search = search(root, found.path, indexed);
+    let search = search(root, place, indexed);
     let (first, thread_count) = match first_file {
         _ if search.is_kernel(&search.root_path) => {
             let skipped = Skipped { special: 1, ..Skipped::default() };
@@ -241,7 +242,7 @@ pub fn run_with<T: Tree>(
 
 /// The refusal of a search at a link, which says where to search instead.
 fn refuse_link<T: Tree>(tree: &T, plan: &SearchPlan, limits: &Limits) -> Fault {
-    let resolved = walk::resolve(tree, &plan.path, LastLink::Follow, limits).ok().map(|found| found.path);
+    let resolved = walk::resolve(tree, &plan.path, LastLink::Follow, limits).ok().map(|found| found.path());
     Fault::Symlink { path: plan.path.clone(), link: plan.path.clone(), resolved }
 }
 
