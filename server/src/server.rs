@@ -7,10 +7,7 @@
 
 use std::{error::Error, time::Duration};
 
-use dormouse_proto::{
-    FILE_DESCRIPTOR_SET, files::v1::files_service_server::FilesServiceServer,
-    host::v1::host_service_server::HostServiceServer,
-};
+use dormouse_proto::{FILE_DESCRIPTOR_SET, host::v1::host_service_server::HostServiceServer};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     sync::watch,
@@ -32,7 +29,7 @@ use crate::{
     },
     listen::{self, ListenError, Listener, SocketFile},
     rpc::{
-        files::Files,
+        files::{Files, route::FilesRoute},
         host::Control,
         observe::{Gate, ObserveLayer},
     },
@@ -45,7 +42,7 @@ pub(crate) const DECODE_BYTES_MAX: usize = REQUEST_BYTES_MAX as usize + (1 << 20
 const HOST_CALLS_MAX: usize = 128;
 /// How long connections may stay open on the way down once no call is under way.
 const CONNECTIONS_TIME_MAX: Duration = Duration::from_secs(5);
-pub(crate) const FILES_SERVICE: &str = <FilesServiceServer<Files> as NamedService>::NAME;
+pub(crate) const FILES_SERVICE: &str = <FilesRoute as NamedService>::NAME;
 const HOST_SERVICE: &str = <HostServiceServer<Control> as NamedService>::NAME;
 
 /// Why the agent does not start.
@@ -111,7 +108,7 @@ impl Server {
         let control_calls = Admission::new(HOST_CALLS_MAX);
         let gate = Gate { files: host.admission().clone(), host: control_calls.clone(), token: None };
         let observe = ObserveLayer { gate, metrics: metrics.clone() };
-        let files = FilesServiceServer::new(Files::new(host.clone())).max_decoding_message_size(DECODE_BYTES_MAX);
+        let files = FilesRoute::new(Files::new(host.clone()));
         let control = HostServiceServer::new(Control::new(host.clone(), health.clone(), closed.clone()))
             .max_decoding_message_size(DECODE_BYTES_MAX);
         let files = common_routes(Routes::new(files), &health, FILES_SERVICE)?;

@@ -2,7 +2,8 @@
 //! `cargo bench -p dormouse-tests --bench transfer`.
 //!
 //! Rounds alternate; ratios are ours ÷ theirs in wall time, the median with its least and most. As root the suspended disk
-//! is set beside `cat` from a warm loop mount of a copy of it into a Unix socket.
+//! is set beside `cat` from a warm loop mount of a copy of it into a Unix socket. Where others use the machine too, the
+//! processor's time tells more: it is printed for each side, the least of the rounds, in ms.
 //!
 //! `DORMOUSE_BENCH_MIB` (1,024) and `DORMOUSE_BENCH_ROUNDS` (7) change it.
 
@@ -17,6 +18,7 @@ use std::{
 
 use dormouse_proto::files::v1 as pb;
 use dormouse_tests::{oracle::Mounted, skip, world::Setup};
+use nix::sys::resource::{UsageWho, getrusage};
 use tonic::transport::{Channel, Endpoint};
 
 fn number(variable: &str, default: usize) -> usize {
@@ -37,38 +39,89 @@ fn main() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let client = runtime.block_on(connect(&world.unix));
     let read = |workspace: &str| {
-        let begin = Instant::now();
+        let begin = Cost::until_now(world.process());
         assert_eq!(runtime.block_on(read(client.clone(), workspace)), bytes);
-        begin.elapsed()
+        Cost::until_now(world.process()).since(&begin)
+    };
+    let timed = |copy: &dyn Fn() -> Duration| {
+        let begin = Cost::until_now(world.process());
+        let wall = copy();
+        (wall, Cost::until_now(world.process()).since(&begin))
     };
 
-    let mut ratios = Vec::new();
-    for round in 0..=rounds {
-        let (ours, theirs) = (read("bench/tree"), raw_copy(&root.join("big"), bytes));
-        if round > 0 {
-            ratios.push(ours.as_secs_f64() / theirs.as_secs_f64());
-        }
+    let mut pairs = Vec::new();
+    for _ in 0..=rounds {
+        pairs.push((read("bench/tree"), timed(&|| raw_copy(&root.join("big"), bytes))));
     }
-    print("live directory ÷ raw copy through a Unix socket (256 KiB writes)", &mut ratios);
+    print("live directory ÷ raw copy through a Unix socket (256 KiB writes)", &pairs[1..]);
 
     if !skip::is_root() {
         return skip::skip("the benchmark of a Read from a disk", "mounting needs root");
     }
     let mounted = Mounted::copy_of(&image).expect("the image mounts");
-    let mut ratios = Vec::new();
-    for round in 0..=rounds {
-        let (ours, theirs) = (read("bench/disk"), cat(&mounted.root().join("big"), bytes));
-        if round > 0 {
-            ratios.push(ours.as_secs_f64() / theirs.as_secs_f64());
-        }
+    let mut pairs = Vec::new();
+    for _ in 0..=rounds {
+        pairs.push((read("bench/disk"), timed(&|| cat(&mounted.root().join("big"), bytes))));
     }
-    print("suspended disk ÷ cat from a warm loop mount into a Unix socket", &mut ratios);
+    print("suspended disk ÷ cat from a warm loop mount into a Unix socket", &pairs[1..]);
 }
 
-fn print(what: &str, ratios: &mut [f64]) {
+/// What something took: of the clock, and of the processor, which counts what all threads and commands of this process used,
+/// and the agent.
+#[derive(Clone, Copy)]
+struct Cost {
+    at: Instant,
+    own: Duration,
+    agent: Duration,
+}
+
+impl Cost {
+    fn until_now(agent: u32) -> Self {
+        let spent = |who| {
+            let usage = getrusage(who).expect("the kernel tells");
+            let time = usage.user_time() + usage.system_time();
+            Duration::from_micros(
+                (time.tv_sec() * 1_000_000 + time.tv_usec()).try_into().expect("time is not negative"),
+            )
+        };
+        let own = spent(UsageWho::RUSAGE_SELF) + spent(UsageWho::RUSAGE_CHILDREN);
+        // What follows the name, which stands in brackets and may hold anything (proc_pid_stat(5)).
+        let stat = fs::read_to_string(format!("/proc/{agent}/stat")).expect("the agent runs");
+        let fields: Vec<&str> = stat.rsplit(')').next().expect("a name").split_whitespace().collect();
+        let ticks: u64 = fields[11..13].iter().map(|field| field.parse::<u64>().expect("ticks")).sum();
+        // USER_HZ is 100 for every process.
+        Self { at: Instant::now(), own, agent: Duration::from_millis(ticks * 10) }
+    }
+
+    fn since(&self, begin: &Self) -> Spent {
+        Spent { wall: self.at - begin.at, own: self.own - begin.own, agent: self.agent - begin.agent }
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Spent {
+    wall: Duration,
+    own: Duration,
+    agent: Duration,
+}
+
+fn print(what: &str, pairs: &[(Spent, (Duration, Spent))]) {
+    let ratio = |(ours, (theirs, _)): &(Spent, (Duration, Spent))| ours.wall.as_secs_f64() / theirs.as_secs_f64();
+    let mut ratios: Vec<f64> = pairs.iter().map(ratio).collect();
     ratios.sort_by(f64::total_cmp);
     let (least, median, most) = (ratios[0], ratios[ratios.len() / 2], ratios[ratios.len() - 1]);
+    let cheapest = |time: &dyn Fn(&(Spent, (Duration, Spent))) -> Duration| {
+        pairs.iter().map(time).min().unwrap_or_default().as_millis()
+    };
     println!("{what}: wall {median:.2} ({least:.2}-{most:.2}), throughput {:.2}", 1.0 / median);
+    println!(
+        "  wall {} ÷ {}, processor: agent {}, its caller {}; theirs {}",
+        cheapest(&|pair| pair.0.wall),
+        cheapest(&|pair| pair.1.0),
+        cheapest(&|pair| pair.0.agent),
+        cheapest(&|pair| pair.0.own),
+        cheapest(&|pair| pair.1.1.own),
+    );
 }
 
 fn make(path: &Path, mebibytes: usize) {

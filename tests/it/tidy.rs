@@ -36,7 +36,7 @@ const WALLS: &[(&str, &[&str])] = &[
     ("dormouse-freeze", &["libc"]),
     ("dormouse-freeze", &["libc"]),
     ("dormouse-live", &["bytes", "crc32c", "dormouse-files", "dormouse-lease", "rustix", "sha2", "thiserror"]),
-    ("dormouse-map", &["memmap2", "rustix"]),
+    ("dormouse-map", &["libc", "memmap2", "rustix"]),
     (
         "dormouse-disk",
         &[

@@ -365,7 +365,7 @@ impl<T: Tree> Subject for Local<'_, T> {
                 Piece::Header(entry) => head = local_line(&Entry { revision: None, ..*entry }),
                 Piece::Data { offset, bytes } => {
                     first.get_or_insert(offset);
-                    whole.extend_from_slice(bytes);
+                    whole.extend_from_slice(&bytes);
                 }
             }
             ControlFlow::Continue(())

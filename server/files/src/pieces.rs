@@ -1,7 +1,7 @@
 //! A file's bytes in order, piece by piece: lent by the tree where they lie in memory, read into one buffer elsewhere. So
 //! what a file costs in memory does not depend on its size.
 
-use std::ops::{ControlFlow, Range};
+use std::ops::{ControlFlow, Deref, Range};
 
 use crate::{
     budget::{Budget, Spent},
@@ -17,7 +17,32 @@ use crate::{
 const REVISION_ATTEMPT_COUNT_MAX: usize = 3;
 
 /// Takes the next piece and its offset.
-type Visit<'a> = &'a mut dyn FnMut(u64, &[u8]) -> Result<ControlFlow<()>, Fault>;
+type Visit<'a> = &'a mut dyn FnMut(u64, Held<'_>) -> Result<ControlFlow<()>, Fault>;
+
+/// The bytes of one piece, wherever they lie.
+#[derive(Debug)]
+pub enum Held<'a> {
+    /// In the tree's own memory.
+    Lent(&'a [u8]),
+    /// In the reader's buffer, from its start.
+    Read {
+        /// May be taken, with another left in its place; the longer that one is, the less of it has to be made.
+        buffer: &'a mut Vec<u8>,
+        /// How many bytes of it are the piece.
+        length: usize,
+    },
+}
+
+impl Deref for Held<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Lent(bytes) => bytes,
+            Self::Read { buffer, length } => &buffer[..*length],
+        }
+    }
+}
 
 /// One open file, with what is needed to read it.
 pub(crate) struct Content<'a, T: Tree> {
@@ -53,7 +78,7 @@ impl<T: Tree> Content<'_, T> {
             let length = usize::try_from(range.end - offset).unwrap_or(usize::MAX).min(piece_bytes_max);
             let lent = self.tree.lend(self.file, offset, length).map_err(|error| Fault::at(self.path, error))?;
             let piece = match lent {
-                Some(piece) => &piece[..piece.len().min(length)],
+                Some(piece) => Held::Lent(&piece[..piece.len().min(length)]),
                 None => {
                     if buffer.len() < length {
                         buffer.resize(length, 0);
@@ -62,16 +87,14 @@ impl<T: Tree> Content<'_, T> {
                         .tree
                         .read_at(self.file, offset, &mut buffer[..length])
                         .map_err(|error| Fault::at(self.path, error))?;
-                    &buffer[..count.min(length)]
+                    Held::Read { length: count.min(length), buffer }
                 }
             };
-            if piece.is_empty() {
+            let count = piece.len();
+            if count == 0 || visit(offset, piece)?.is_break() {
                 return Ok(());
             }
-            if visit(offset, piece)?.is_break() {
-                return Ok(());
-            }
-            offset += piece.len() as u64;
+            offset += count as u64;
         }
         Ok(())
     }
@@ -92,7 +115,7 @@ impl<T: Tree> Content<'_, T> {
         for _ in 0..REVISION_ATTEMPT_COUNT_MAX {
             let mut hasher = Hasher::default();
             self.visit(0..meta.size_bytes, buffer, &mut |_, piece| {
-                hasher.update(piece);
+                hasher.update(&piece);
                 Ok(ControlFlow::Continue(()))
             })?;
             self.verify()?;

@@ -16,6 +16,8 @@ use crate::{
     walk::{self, LastLink, Node},
 };
 
+pub use crate::pieces::Held;
+
 /// A Read whose shape was found sound.
 #[derive(Debug, Clone)]
 pub struct ReadPlan {
@@ -61,8 +63,8 @@ pub enum Piece<'a> {
     Data {
         /// Where they begin in the file.
         offset: u64,
-        /// The bytes, to be copied or sent before the next push.
-        bytes: &'a [u8],
+        /// The bytes, to be taken, copied or sent before the next push.
+        bytes: Held<'a>,
     },
 }
 
@@ -213,7 +215,7 @@ impl<T: Tree> Reading<'_, T> {
         let range = ahead.offset..self.meta.size_bytes;
         let mut seen = ahead.offset;
         self.content.visit(range, &mut self.buffer, &mut |offset, piece| {
-            found = ahead.lines.update_through(line, piece).map(|taken| offset + taken as u64);
+            found = ahead.lines.update_through(line, &piece).map(|taken| offset + taken as u64);
             seen = found.unwrap_or(offset + piece.len() as u64);
             Ok(if found.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
         })?;
@@ -235,9 +237,9 @@ impl<T: Tree> Reading<'_, T> {
         let content = &self.content;
         content.visit(start..end, &mut self.buffer, &mut |offset, bytes| {
             bytes_sent += bytes.len() as u64;
-            crc32c = crc32c::crc32c_append(crc32c, bytes);
+            crc32c = crc32c::crc32c_append(crc32c, &bytes);
             if let Some(hasher) = hasher.as_mut().filter(|_| whole) {
-                hasher.update(bytes);
+                hasher.update(&bytes);
             }
             content.verify()?;
             if sink(Piece::Data { offset, bytes }).is_break() {
@@ -247,7 +249,7 @@ impl<T: Tree> Reading<'_, T> {
         })?;
         if let (Some(hasher), false) = (hasher.as_mut(), whole) {
             content.visit(0..self.meta.size_bytes, &mut self.buffer, &mut |_, piece| {
-                hasher.update(piece);
+                hasher.update(&piece);
                 Ok(ControlFlow::Continue(()))
             })?;
         }
@@ -255,7 +257,7 @@ impl<T: Tree> Reading<'_, T> {
         if matches!(range, Range::Lines { .. }) {
             let lines = &mut self.ahead.lines;
             content.visit(self.ahead.offset..self.meta.size_bytes, &mut self.buffer, &mut |_, piece| {
-                lines.update(piece);
+                lines.update(&piece);
                 Ok(ControlFlow::Continue(()))
             })?;
             line_count = Some(lines.count());
@@ -294,7 +296,7 @@ mod tests {
                     assert!((1..=7).contains(&bytes.len()));
                     let begin = *begin.get_or_insert(offset);
                     assert_eq!(offset, begin + content.len() as u64);
-                    content.extend_from_slice(bytes);
+                    content.extend_from_slice(&bytes);
                 }
             }
             ControlFlow::Continue(())
@@ -342,6 +344,23 @@ mod tests {
         check("", lines(1, 0), "");
         check("", lines(2, 0), "/f has only 0 lines");
         check("\n\n", lines(2, 2), "\n");
+    }
+
+    #[test]
+    fn a_sink_may_take_the_buffer_and_leave_another() {
+        let tree = MemoryTree::default().file("/f", "0123456789abcdef");
+        let limits = Limits { read_piece_bytes_max: 5, ..Limits::default() };
+        let (mut taken, mut spare) = (Vec::new(), vec![vec![7; 9], vec![7; 2], Vec::new()]);
+        let end = run(&tree, &plan(Range::Whole), Revisions::Always, None, &limits, &Unbounded, &mut |piece| {
+            if let Piece::Data { bytes: Held::Read { buffer, length }, .. } = piece {
+                let full = std::mem::replace(buffer, spare.pop().unwrap_or_default());
+                taken.push(full[..length].to_vec());
+            }
+            ControlFlow::Continue(())
+        })
+        .unwrap();
+        assert_eq!(taken, [&b"01234"[..], b"56789", b"abcde", b"f"]);
+        assert_eq!(end.revision, Some(Revision::of(b"0123456789abcdef")));
     }
 
     #[test]
@@ -399,7 +418,7 @@ mod tests {
                     ControlFlow::Continue(())
                 }
                 Piece::Data { bytes, .. } => {
-                    seen.extend_from_slice(bytes);
+                    seen.extend_from_slice(&bytes);
                     ControlFlow::Break(())
                 }
             })

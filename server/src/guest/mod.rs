@@ -22,9 +22,7 @@ use std::{
 
 use dormouse_files::Fault;
 use dormouse_live::Mounts;
-use dormouse_proto::{
-    files::v1::files_service_server::FilesServiceServer, guest::v1::guest_service_server::GuestServiceServer,
-};
+use dormouse_proto::guest::v1::guest_service_server::GuestServiceServer;
 use tokio::{sync::watch, task::JoinSet};
 use tonic::service::Routes;
 use tonic_health::ServingStatus;
@@ -46,11 +44,11 @@ use crate::{
     },
     listen::{ListenError, SocketFile},
     rpc::{
-        files::Files,
+        files::{Files, route::FilesRoute},
         guest::GuestControl,
         observe::{Gate, ObserveLayer, Token},
     },
-    server::{DECODE_BYTES_MAX, FILES_SERVICE, StartError, common_routes, set_files_health},
+    server::{FILES_SERVICE, StartError, common_routes, set_files_health},
     telemetry::metrics::Metrics,
 };
 
@@ -219,7 +217,7 @@ impl GuestServer {
             token: options.token.as_deref().map(Token::new),
         };
         let observe = ObserveLayer { gate, metrics: Metrics::default() };
-        let files = FilesServiceServer::new(Files::new(host.clone())).max_decoding_message_size(DECODE_BYTES_MAX);
+        let files = FilesRoute::new(Files::new(host.clone()));
         let control = GuestServiceServer::new(GuestControl::new(freezer.clone(), boot_id));
         let routes = common_routes(Routes::new(files).add_service(control), &health, FILES_SERVICE)?;
 

@@ -2,6 +2,7 @@
 //! and nothing below here knows the wire.
 
 pub mod body;
+pub mod buffers;
 pub mod files;
 pub mod guest;
 pub mod host;

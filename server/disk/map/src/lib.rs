@@ -5,20 +5,26 @@
 //! shares the image's blocks and none of its fate. File systems that cannot clone (ext4, tmpfs) answer `EOPNOTSUPP` or
 //! `EINVAL`, and their images are read with pread(2) instead.
 //!
-//! A page of a map that cannot be read from a failing device is a SIGBUS too, so bytes are lent only after their pages
-//! were brought in by a call that answers with an error instead (`MADV_POPULATE_READ` of madvise(2), Linux 5.14); where
-//! the kernel has none, nothing is lent, and the clone is read with pread(2) as well.
+//! A page of a map that cannot be read from a failing device is a SIGBUS too, so bytes are lent only where their pages
+//! were seen in memory within the last millisecond, or were just brought there by a call that answers with an error instead
+//! (`MADV_POPULATE_READ` of madvise(2), Linux 5.14); where they are not there and the kernel has none, nothing is lent,
+//! and the clone is read with pread(2) as well.
 //!
-//! This package holds the one unsafe call that mapping needs, and its proof.
+//! This package holds the two unsafe calls that this needs, and their proofs.
+
+mod resident;
 
 use std::{fs::File, io, num::NonZeroU64, os::unix::fs::FileExt, path::Path};
 
 use rustix::fs::{Mode, OFlags};
 
+use crate::resident::Windows;
+
 /// The bytes of an image as they were when it was cloned.
 pub struct MappedClone {
     map: memmap2::Mmap,
     file: File,
+    windows: Windows,
 }
 
 impl MappedClone {
@@ -35,9 +41,9 @@ impl MappedClone {
         // neither hands it out nor ever writes, truncates or punches it. So nobody can truncate it (no SIGBUS) or write it (no
         // shared slice that changes). A process that may open /proc/PID/fd of this one is as trusted as this one. A write to
         // the image does not reach the clone: FICLONE shares blocks copy-on-write.
-        #[allow(unsafe_code, reason = "the one call that this package is for; proof above")]
+        #[allow(unsafe_code, reason = "the call that this package is for; proof above")]
         let map = unsafe { memmap2::Mmap::map(&clone)? };
-        Ok(Self { map, file: clone })
+        Ok(Self { map, file: clone, windows: Windows::default() })
     }
 
     /// Length in bytes.
@@ -64,12 +70,15 @@ impl MappedClone {
         let _ = rustix::fs::fadvise(&self.file, offset, NonZeroU64::new(length), rustix::fs::Advice::WillNeed);
     }
 
-    /// Lends bytes of the map whose pages are in memory now; nothing where they cannot be brought there, or lie past the
+    /// Lends bytes of the map whose pages are in memory; nothing where they cannot be brought there, or lie past the
     /// end: then [`MappedClone::read_at`] says why.
     pub fn lend(&self, offset: u64, length: usize) -> Option<&[u8]> {
         let start = usize::try_from(offset).ok()?;
-        let lent = self.map.get(start..start.checked_add(length)?)?;
-        self.map.advise_range(memmap2::Advice::PopulateRead, start, length).ok()?;
+        let range = start..start.checked_add(length)?;
+        let lent = self.map.get(range.clone())?;
+        if !self.windows.resident(&self.map, range) {
+            self.map.advise_range(memmap2::Advice::PopulateRead, start, length).ok()?;
+        }
         Some(lent)
     }
 }

@@ -8,12 +8,14 @@
 pub mod capabilities;
 pub mod encode;
 pub mod fields;
+pub mod frames;
 pub mod list;
 pub mod make_directory;
 pub mod patch;
 pub mod read;
 pub mod remove;
 pub mod rename;
+pub mod route;
 pub mod search;
 pub mod stat;
 pub mod write;

@@ -2,7 +2,6 @@
 
 use std::ops::ControlFlow;
 
-use bytes::Bytes;
 use dormouse_files::{
     Fault,
     read::{self, Piece, Range, ReadPlan},
@@ -13,6 +12,7 @@ use tonic::Request;
 use crate::{
     host::{Feature, ReadSource, Walk, error::Failure},
     rpc::{
+        buffers::Buffers,
         files::{
             Files, ReadCall, encode,
             fields::{self, Names},
@@ -90,6 +90,7 @@ impl Files {
             let bytes_max = reading.is_offline().then_some(limits.offline_read_bytes_max);
             // A message waits for the next event, so that a small file is one message with header, data and end.
             let mut waiting = v1::ReadResponse::default();
+            let buffers = Buffers::default();
             let mut sink = |piece: Piece<'_>| match piece {
                 Piece::Header(entry) => {
                     waiting.file = Some(encode::entry(&entry));
@@ -98,7 +99,7 @@ impl Files {
                 }
                 Piece::Data { offset, bytes } => {
                     budget.untimed();
-                    let data = Bytes::copy_from_slice(bytes);
+                    let data = buffers.hold(bytes);
                     let flow = match waiting.data.is_empty() {
                         true => ControlFlow::Continue(()),
                         false => outlet.push(std::mem::take(&mut waiting)),
