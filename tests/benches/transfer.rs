@@ -105,14 +105,15 @@ struct Spent {
     agent: Duration,
 }
 
-fn print(what: &str, pairs: &[(Spent, (Duration, Spent))]) {
-    let ratio = |(ours, (theirs, _)): &(Spent, (Duration, Spent))| ours.wall.as_secs_f64() / theirs.as_secs_f64();
+/// A round: ours, and theirs with its own wall time.
+type Pair = (Spent, (Duration, Spent));
+
+fn print(what: &str, pairs: &[Pair]) {
+    let ratio = |(ours, (theirs, _)): &Pair| ours.wall.as_secs_f64() / theirs.as_secs_f64();
     let mut ratios: Vec<f64> = pairs.iter().map(ratio).collect();
     ratios.sort_by(f64::total_cmp);
     let (least, median, most) = (ratios[0], ratios[ratios.len() / 2], ratios[ratios.len() - 1]);
-    let cheapest = |time: &dyn Fn(&(Spent, (Duration, Spent))) -> Duration| {
-        pairs.iter().map(time).min().unwrap_or_default().as_millis()
-    };
+    let cheapest = |time: &dyn Fn(&Pair) -> Duration| pairs.iter().map(time).min().unwrap_or_default().as_millis();
     println!("{what}: wall {median:.2} ({least:.2}-{most:.2}), throughput {:.2}", 1.0 / median);
     println!(
         "  wall {} ÷ {}, processor: agent {}, its caller {}; theirs {}",
