@@ -349,6 +349,11 @@ fn is_short_of_descriptors(error: &std::io::Error) -> bool {
     matches!(error.raw_os_error().map(Errno::from_raw), Some(Errno::EMFILE | Errno::ENFILE))
 }
 
+/// The end of an answer that is complete, where the generated code does not write it.
+pub fn done() -> Status {
+    Status::new(Code::Ok, "")
+}
+
 /// The status of a defect that was caught on its way out.
 pub fn internal(what: &'static str) -> Status {
     of_fault("", &Fault::Internal(what))

@@ -17,7 +17,9 @@ use prost::{
     encoding::{WireType, encode_key, encode_varint, encoded_len_varint, key_len},
 };
 use tokio_stream::Stream;
-use tonic::{Code, Status};
+use tonic::Status;
+
+use crate::rpc::status;
 
 /// Data of so many bytes is copied behind the other fields: a frame of its own costs more.
 const COPIED_BYTES_MAX: usize = 8 << 10;
@@ -55,7 +57,7 @@ fn encode(mut message: v1::ReadResponse) -> Result<(Bytes, Bytes), Status> {
         count => key_len(DATA) + encoded_len_varint(count as u64) + count,
     };
     let bytes = message.encoded_len() + data_bytes;
-    let length = u32::try_from(bytes).map_err(|_| Status::internal("a message is too long"))?;
+    let length = u32::try_from(bytes).map_err(|_| status::internal("a message of a Read is too long"))?;
     let is_copied = data.len() <= COPIED_BYTES_MAX;
     let mut head = BytesMut::with_capacity(PREFIX_BYTES + bytes - if is_copied { 0 } else { data.len() });
     head.put_u8(0);
@@ -85,7 +87,7 @@ impl<S: Stream<Item = Result<v1::ReadResponse, Status>> + Unpin> Body for Frames
             return Poll::Ready(Some(Ok(Frame::data(std::mem::take(&mut this.data)))));
         }
         let message = match ready!(Pin::new(&mut this.messages).poll_next(context)) {
-            None => return this.end(Status::new(Code::Ok, "")),
+            None => return this.end(status::done()),
             Some(message) => message,
         };
         match message.and_then(encode) {
@@ -105,6 +107,8 @@ impl<S: Stream<Item = Result<v1::ReadResponse, Status>> + Unpin> Body for Frames
 #[cfg(test)]
 mod tests {
     use http_body_util::BodyExt;
+
+    use tonic::Code;
 
     use super::*;
 

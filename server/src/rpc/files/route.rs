@@ -22,7 +22,10 @@ use tonic_prost::ProstCodec;
 use tower::Service;
 
 use crate::{
-    rpc::files::{Files, frames::Frames},
+    rpc::{
+        files::{Files, frames::Frames},
+        status,
+    },
     server::DECODE_BYTES_MAX,
 };
 
@@ -72,7 +75,7 @@ async fn read(files: &Files, request: http::Request<Body>) -> Result<http::Respo
     let (parts, body) = request.into_parts();
     let decoder = ProstCodec::<v1::ReadResponse, v1::ReadRequest>::default().decoder();
     let mut messages = Streaming::new_request(decoder, body, None, Some(DECODE_BYTES_MAX));
-    let message = messages.message().await?.ok_or_else(|| Status::internal("Missing request message."))?;
+    let message = messages.message().await?.ok_or_else(|| status::internal("a Read without a message"))?;
     let request = Request::from_parts(MetadataMap::from_headers(parts.headers), parts.extensions, message);
     let (metadata, messages, extensions) = FilesService::read(files, request).await?.into_parts();
     let mut response = http::Response::new(Body::new(Frames::new(messages)));
