@@ -446,7 +446,7 @@ fn corpus(root: &Path, files: usize, seed: u64) -> (usize, u64) {
                 _ => content.push_str(line),
             }
             content.push('\n');
-            if content.len() > 96 << 10 {
+            if content.len() > 40 << 10 {
                 break;
             }
         }
