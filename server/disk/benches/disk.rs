@@ -31,6 +31,7 @@ use dormouse_files::{
     stat::{self, Revisions, StatPlan},
     tree::{Name, Tree},
 };
+use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
 
 /// What a reader saw: files, bytes, and the sum of all words of 8 bytes, the last of a file filled up with zeros.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -82,6 +83,7 @@ fn main() {
     fs::create_dir_all(&directory).expect("a place for the image");
     let image = directory.join("disk.img");
     let paths = make(&directory, &image, files);
+    bring_in(&image);
     let mount = directory.join("mnt");
     fs::create_dir_all(&mount).expect("a mount point");
     println!("image read with pread");
@@ -92,6 +94,15 @@ fn main() {
     Bench { image: xfs.image.clone(), mount, paths, rounds, way: Way::Clone }.run();
     drop(xfs);
     fs::remove_dir_all(&directory).expect("the bench cleans up");
+}
+
+/// Has the image in memory as read-ahead brings it there, and not in the small pieces in which it was written: as the files
+/// of a mount are.
+fn bring_in(image: &Path) {
+    let mut file = File::open(image).expect("the image opens");
+    file.sync_all().expect("the image is written");
+    posix_fadvise(&file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED).expect("the image is let go");
+    std::io::copy(&mut file, &mut std::io::sink()).expect("the image is read");
 }
 
 /// An xfs with reflinks in a file, that holds a copy of the image; unmounted when dropped.
@@ -110,7 +121,7 @@ impl Xfs {
         run(Command::new("mount").args(["-o", "loop"]).arg(&file).arg(&root), &[0]);
         let copy = root.join("disk.img");
         fs::copy(image, &copy).expect("a copy of the image");
-        run(Command::new("sync").arg("-f").arg(&copy), &[0]);
+        bring_in(&copy);
         Self { root, image: copy }
     }
 }
@@ -414,18 +425,23 @@ fn tree_read<T: Tree>(tree: &T) -> Seen {
     let mut seen = Seen::default();
     let mut buffer = vec![0; 256 << 10];
     let mut waiting = vec![tree.root().expect("a root")];
+    let (mut text, mut names) = (Vec::new(), Vec::new());
     while let Some(directory) = waiting.pop() {
-        let mut names = Vec::new();
+        text.clear();
+        names.clear();
         tree.names(&directory, &mut |name: Name<'_>| {
-            names.push((name.bytes.to_vec(), name.kind));
+            let begin = text.len();
+            text.extend_from_slice(name.bytes);
+            names.push((begin..text.len(), name.kind));
             ControlFlow::Continue(())
         })
         .expect("a directory lists");
-        for (name, kind) in names {
-            match kind.unwrap_or_else(|| tree.stat(&directory, &name).expect("it is there").kind) {
-                FileType::Directory => waiting.push(tree.directory(&directory, &name).expect("a directory")),
+        for (name, kind) in names.drain(..) {
+            let name = &text[name];
+            match kind.unwrap_or_else(|| tree.stat(&directory, name).expect("it is there").kind) {
+                FileType::Directory => waiting.push(tree.directory(&directory, name).expect("a directory")),
                 FileType::Regular => {
-                    let (file, meta) = tree.open(&directory, &name).expect("a file opens");
+                    let (file, meta) = tree.open(&directory, name).expect("a file opens");
                     seen.files += 1;
                     let mut offset = 0;
                     while offset < meta.size_bytes {
