@@ -14,7 +14,7 @@
 //! | `index` | a suspended disk with its index | a loop mount of the image, warm |
 //!
 //! The disk's sections need root. `DORMOUSE_BENCH_FILES` (66,000), `DORMOUSE_BENCH_ROUNDS` (15), `DORMOUSE_BENCH_SEED` (1)
-//! change it; `DORMOUSE_BENCH_SECTIONS` names those that are wanted, `DORMOUSE_BENCH_IMAGES` a directory for the image: on
+//! change it; `DORMOUSE_BENCH_AS_WRITTEN` leaves the directory in memory as it was written; `DORMOUSE_BENCH_SECTIONS` names those that are wanted, `DORMOUSE_BENCH_IMAGES` a directory for the image: on
 //! a file system with reflinks the agent may serve the disk from a clone.
 
 use std::{
@@ -35,7 +35,7 @@ use nix::{
     fcntl::{PosixFadviseAdvice, posix_fadvise},
     sys::resource::{UsageWho, getrusage},
     time::{ClockId, clock_getcpuclockid, clock_gettime},
-    unistd::Pid,
+    unistd::{Pid, syncfs},
 };
 use tonic::transport::Channel;
 
@@ -96,6 +96,9 @@ fn main() {
     let directory = tempfile::tempdir().expect("a place for the tree");
     let root = directory.path().join("root");
     let (files, bytes) = corpus(&root, number("DORMOUSE_BENCH_FILES", 66_000), number("DORMOUSE_BENCH_SEED", 1) as u64);
+    if std::env::var_os("DORMOUSE_BENCH_AS_WRITTEN").is_none() {
+        bring_in(&root);
+    }
     println!("{files} files, {:.2} GB, {rounds} rounds; ours ÷ ripgrep, median (least-most)", bytes as f64 / 1e9);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let makings = Makings { runtime: &runtime, rg: &rg, directory: directory.path() };
@@ -181,13 +184,20 @@ fn main() {
     }
 }
 
-/// Has the image in memory as read-ahead brings it there, and not in the small pieces in which it was written: as the files
-/// of the mount are.
-fn bring_in(image: &Path) {
-    let mut file = fs::File::open(image).expect("the image opens");
-    file.sync_all().expect("the image is written");
-    posix_fadvise(&file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED).expect("the image is let go");
-    std::io::copy(&mut file, &mut std::io::sink()).expect("the image is read");
+/// Has a file, or every file of a tree, in memory as read-ahead brings it there, and not in the pieces in which it was written:
+/// so the files of a mount are, and those of a tree that was not written just now.
+fn bring_in(root: &Path) {
+    syncfs(fs::File::open(root).expect("it opens")).expect("it is written");
+    let mut waiting = vec![root.to_owned()];
+    while let Some(path) = waiting.pop() {
+        if path.is_dir() {
+            waiting.extend(fs::read_dir(path).expect("a folder").map(|entry| entry.expect("an entry").path()));
+            continue;
+        }
+        let mut file = fs::File::open(path).expect("the file opens");
+        posix_fadvise(&file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED).expect("the file is let go");
+        std::io::copy(&mut file, &mut std::io::sink()).expect("the file is read");
+    }
 }
 
 /// What `DORMOUSE_RG` names, else what cargo installs beside this benchmark.

@@ -153,6 +153,8 @@ impl<V> Shard<V> {
             slot.used = true;
             let replaced = std::mem::replace(known, slot);
             self.bytes = self.bytes - replaced.bytes as usize + bytes;
+            // It may be larger than the one before.
+            self.make_room(bytes_max.max(bytes));
             return;
         }
         self.make_room(bytes_max.saturating_sub(bytes));
@@ -211,6 +213,20 @@ mod tests {
         let held = held_count(&cache, 0..10_000);
         assert_eq!(cache.bytes(), held * (ENTRY_BYTES + 20));
         assert!(held > SHARD_COUNT * 5);
+    }
+
+    #[test]
+    fn values_that_grow_stay_within_the_bound() {
+        let bound = SHARD_COUNT * 10 * (ENTRY_BYTES + 20);
+        let cache = Cache::new(bound);
+        for round in 1..8 {
+            for key in 0..200 {
+                cache.put(key, key, 20 * round);
+                assert!(cache.bytes() <= bound);
+            }
+        }
+        let held = held_count(&cache, 0..200);
+        assert_eq!(cache.bytes(), held * (ENTRY_BYTES + 140));
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! the kernel's `Documentation/filesystems/ext4/group_descr.rst` and `blockgroup.rst` (meta block groups).
 
 use std::{
+    cell::Cell,
     cmp::Ordering::{Equal, Greater, Less},
     ops::Range,
     sync::atomic::{AtomicU16, AtomicU64, Ordering},
@@ -28,6 +29,10 @@ const TABLE_BITS: u32 = 48;
 
 /// Reads of a table after which all of it is likely to be asked for.
 const WINDOW_COUNT_FEW: u16 = 4;
+
+/// Directories that are announced for one window and its neighbours: each is a system call, and an image says how many there
+/// are.
+const ANNOUNCED_COUNT_MAX: usize = 256;
 
 /// How much of a table was asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,11 +67,11 @@ impl Tables {
     fn count(&self, group: u32) -> Asked {
         let reads = &self.reads[group as usize % self.reads.len()];
         // It stops short of its range's end by far more than there are threads.
-        let before = reads.load(Ordering::Relaxed);
-        if before < u16::MAX / 2 {
-            reads.fetch_add(1, Ordering::Relaxed);
-        }
-        match (before + 1).cmp(&WINDOW_COUNT_FEW) {
+        let before = match reads.load(Ordering::Relaxed) {
+            enough if enough > u16::MAX / 2 => enough,
+            _ => reads.fetch_add(1, Ordering::Relaxed),
+        };
+        match before.saturating_add(1).cmp(&WINDOW_COUNT_FEW) {
             Less => Asked::Little,
             Equal => Asked::FirstMuch,
             Greater => Asked::Much,
@@ -145,10 +150,11 @@ impl Ext4 {
         if asked == Asked::Little || !self.blocks.are_fresh() {
             return;
         }
-        self.announce_directories(window);
+        let left = Cell::new(ANNOUNCED_COUNT_MAX);
+        self.announce_directories(window, &left);
         for neighbour in self.blocks.neighbours(block, &table) {
-            let read =
-                self.blocks.metadata_of_run(neighbour, table.clone(), &|window| self.announce_directories(window));
+            let announce = |window: &[u8]| self.announce_directories(window, &left);
+            let read = self.blocks.metadata_of_run(neighbour, table.clone(), &announce);
             if read.is_err() {
                 // Whoever asks for it is told.
                 return;
@@ -156,12 +162,12 @@ impl Ext4 {
         }
     }
 
-    /// Nothing is believed of these inodes: what they say is only read ahead.
-    fn announce_directories(&self, window: &[u8]) {
-        for raw in window.chunks_exact(self.superblock.inode_bytes as usize) {
-            if let Some(block) = inode::directory_start(raw) {
-                self.blocks.will_need(block, 1);
-            }
+    /// Nothing is believed of these inodes: what they say is only read ahead, of so many at the most.
+    fn announce_directories(&self, window: &[u8], left: &Cell<usize>) {
+        let inodes = window.chunks_exact(self.superblock.inode_bytes as usize);
+        for block in inodes.filter_map(inode::directory_start).take(left.get()) {
+            left.set(left.get() - 1);
+            self.blocks.will_need(block, 1);
         }
     }
 

@@ -76,6 +76,8 @@ async fn read(files: &Files, request: http::Request<Body>) -> Result<http::Respo
     let decoder = ProstCodec::<v1::ReadResponse, v1::ReadRequest>::default().decoder();
     let mut messages = Streaming::new_request(decoder, body, None, Some(DECODE_BYTES_MAX));
     let message = messages.message().await?.ok_or_else(|| status::internal("a Read without a message"))?;
+    // To the request's end, as the generated code does: what follows the message may be an error.
+    messages.trailers().await?;
     let request = Request::from_parts(MetadataMap::from_headers(parts.headers), parts.extensions, message);
     let (metadata, messages, extensions) = FilesService::read(files, request).await?.into_parts();
     let mut response = http::Response::new(Body::new(Frames::new(messages)));
