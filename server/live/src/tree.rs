@@ -267,7 +267,11 @@ impl Tree for LiveTree {
         while let Some(entry) = listing.next() {
             let entry = entry.map_err(tree_error)?;
             let bytes = entry.file_name().to_bytes();
-            let hidden = hidden_here.is_some_and(|hidden| hidden.inode == entry.ino());
+            // Subvolumes of a btrfs, which are no mounts, number their inodes alike.
+            let hidden = hidden_here.is_some_and(|hidden| {
+                hidden.inode == entry.ino()
+                    && fs::fstat(directory).is_ok_and(|stat| Identity::of(&stat).device == hidden.device)
+            });
             if bytes == b"." || bytes == b".." || hidden || self.hides(directory, bytes) {
                 continue;
             }

@@ -233,9 +233,10 @@ impl Workspace {
     /// # Errors
     /// As `ErrorReason` in files.proto says of Move.
     pub fn rename(&self, plan: &MovePlan, budget: &dyn Budget) -> Result<PlaceDone, Fault> {
-        let at = self.holder(&plan.path)?;
         // The root itself is refused as any workspace refuses it.
-        if !plan.path.is_root() && !plan.new_path.is_root() {
+        let to_root = plan.new_path.is_root();
+        let at = self.holder(if to_root { &plan.new_path } else { &plan.path })?;
+        if !plan.path.is_root() && !to_root {
             let to = self.holder(&plan.new_path)?;
             if !Arc::ptr_eq(&at.inner, &to.inner) {
                 return Err(at.refuse_move(&to, plan));

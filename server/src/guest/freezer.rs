@@ -8,6 +8,7 @@
 use std::{
     fs::File,
     io,
+    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     thread,
@@ -76,13 +77,15 @@ impl Shared {
 
     /// Lets everything go on; what it was.
     fn release(&self, workspace: &Workspace) -> Vec<String> {
-        let frozen = {
-            let mut hold = self.hold();
-            hold.until = None;
-            // Under this lock, so that a Freeze that finds nothing frozen says `quiescing` after this.
-            workspace.held().record.state = State::Running;
-            std::mem::take(&mut hold.frozen)
-        };
+        self.let_go(self.hold(), workspace)
+    }
+
+    fn let_go(&self, mut hold: MutexGuard<'_, Hold>, workspace: &Workspace) -> Vec<String> {
+        hold.until = None;
+        // Under this lock, so that a Freeze that finds nothing frozen says `quiescing` after this.
+        workspace.held().record.state = State::Running;
+        let frozen = std::mem::take(&mut hold.frozen);
+        drop(hold);
         self.changed.notify_all();
         // In the opposite order: a file system on an image that lies in another one goes on after that.
         for (file, _) in frozen.iter().rev() {
@@ -112,19 +115,24 @@ impl Freezer {
     pub fn freeze(&self, limit: Duration) -> Result<Vec<(Mount, bool)>, FreezeError> {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         let until = Instant::now() + limit.min(FREEZE_TIME_MAX);
-        // Before the freeze: what it reads of the disks must not wait for the thaw.
-        let mounts = mounts::read(&self.root).map_err(FreezeError::Io)?;
-        if !self.extend(until) {
-            self.workspace.held().record.state = State::Quiescing;
-            let done = self.begin(&mounts, until);
-            if let Err(error) = done {
+        if self.extend(until) {
+            return Ok(self.told(mounts::read(&self.root).map_err(FreezeError::Io)?));
+        }
+        self.workspace.held().record.state = State::Quiescing;
+        match self.begin(until) {
+            Ok(mounts) => Ok(self.told(mounts)),
+            Err(error) => {
                 self.shared.release(&self.workspace);
-                return Err(error);
+                Err(error)
             }
         }
+    }
+
+    /// Each mount, and whether it is frozen.
+    fn told(&self, mounts: Vec<Mount>) -> Vec<(Mount, bool)> {
         let hold = self.shared.hold();
         let is_frozen = |mount: &Mount| hold.frozen.iter().any(|(_, device)| *device == mount.device);
-        Ok(mounts.into_iter().map(|mount| (mount.clone(), is_frozen(&mount))).collect())
+        mounts.into_iter().map(|mount| (mount.clone(), is_frozen(&mount))).collect()
     }
 
     /// Gives a freeze that holds this time; whether there is one.
@@ -138,30 +146,31 @@ impl Freezer {
         holds
     }
 
-    fn begin(&self, mounts: &[Mount], until: Instant) -> Result<(), FreezeError> {
+    fn begin(&self, until: Instant) -> Result<Vec<Mount>, FreezeError> {
         if !self.workspace.wait_for_changes(until.saturating_duration_since(Instant::now())) {
             return Err(FreezeError::Late);
         }
+        // After the wait, in which disks may come and go, and before the freeze: what it reads of the disks must not wait for
+        // the thaw.
+        let mounts = mounts::read(&self.root).map_err(FreezeError::Io)?;
         self.keep_time(until)?;
-        // The last one mounted first, and the root at the end: one may be on an image that lies in another, whose freeze would
-        // never let it come to rest.
-        for (index, mount) in mounts.iter().enumerate().rev() {
-            let is_root = index == 0;
-            let is_frozen = self.shared.hold().frozen.iter().any(|(_, device)| *device == mount.device);
-            if is_frozen || (!is_root && !mount.is_freezable()) {
-                continue;
-            }
-            match self.freeze_one(mount, until) {
-                Err(FreezeError::Unsupported { .. }) if !is_root => {}
+        for index in order(&mounts) {
+            match self.freeze_one(&mounts[index], until) {
+                Err(FreezeError::Unsupported { .. }) if index > 0 => {}
+                // Nobody reaches it by its path any more: it is unmounted, or under another mount.
+                Err(FreezeError::Io(error)) if index > 0 && is_covered(&error) => {}
                 done => done?,
             }
         }
-        Ok(())
+        Ok(mounts)
     }
 
     fn freeze_one(&self, mount: &Mount, until: Instant) -> Result<(), FreezeError> {
         let place = mount.place.display().to_string();
         let file = File::open(&mount.place).map_err(FreezeError::Io)?;
+        if !mount.is_of(file.metadata().map_err(FreezeError::Io)?.dev()) {
+            return Err(FreezeError::Io(io::ErrorKind::NotFound.into()));
+        }
         dormouse_freeze::freeze(&file).map_err(|error| match error.raw_os_error() {
             Some(libc::EBUSY) => FreezeError::Busy { place: place.clone() },
             Some(libc::EOPNOTSUPP | libc::ENOTTY) => FreezeError::Unsupported { place: place.clone() },
@@ -184,8 +193,8 @@ impl Freezer {
             let mut hold = shared.hold();
             while let Some(until) = hold.until {
                 let Some(left) = until.checked_duration_since(Instant::now()) else {
-                    drop(hold);
-                    shared.release(&workspace);
+                    // Under the lock that showed it, so that a Freeze which gives it more time is either before or too late.
+                    shared.let_go(hold, &workspace);
                     return;
                 };
                 hold = shared.changed.wait_timeout(hold, left).unwrap_or_else(PoisonError::into_inner).0;
@@ -198,5 +207,53 @@ impl Freezer {
     pub fn thaw(&self) -> Vec<String> {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         self.shared.release(&self.workspace)
+    }
+}
+
+/// Which mounts are frozen, by their places in the table: each file system once. What was mounted first is frozen last, the root
+/// at the end, since a later one may be on an image in it, and would not come to rest once that is frozen. A file system of
+/// several mounts goes by its first: the others, a bind mount of a part of it say, tell nothing of what lies on it.
+fn order(mounts: &[Mount]) -> Vec<usize> {
+    let counts = |index: usize| index == 0 || mounts[index].is_freezable();
+    let is_first =
+        |index: usize| !(0..index).any(|before| counts(before) && mounts[before].device == mounts[index].device);
+    (0..mounts.len()).rev().filter(|&index| counts(index) && is_first(index)).collect()
+}
+
+fn is_covered(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+}
+
+#[cfg(test)]
+mod tests {
+    use dormouse_files::path::TreePath;
+
+    use super::*;
+
+    #[test]
+    fn what_was_mounted_first_is_frozen_last() {
+        let mount = |path: &str, device: &str, read_only: bool| Mount {
+            id: 0,
+            path: TreePath::parse(path.as_bytes()).unwrap(),
+            place: PathBuf::from(path),
+            kind: "ext4".to_owned(),
+            device: device.to_owned(),
+            source: Vec::new(),
+            uuid: String::new(),
+            root: b"/".to_vec(),
+            read_only,
+        };
+        let check = |mounts: &[Mount], expect: &[&str]| {
+            let found: Vec<_> = order(mounts).into_iter().map(|index| mounts[index].path.to_string()).collect();
+            assert_eq!(found, expect);
+        };
+        let (root, data, image) =
+            (mount("/", "8:0", false), mount("/data", "8:16", false), mount("/img", "7:0", false));
+        check(&[root.clone(), data.clone(), image.clone()], &["/img", "/data", "/"]);
+        // A bind mount of a part of a disk comes last, and moves that disk nowhere; nor does one of the root's.
+        let (bound, own) = (mount("/srv/x", "8:16", false), mount("/own", "8:0", false));
+        check(&[root.clone(), data, image.clone(), bound, own], &["/img", "/data", "/"]);
+        // One that takes no writes does not stand for another that does.
+        check(&[root, mount("/ro", "8:16", true), image, mount("/rw", "8:16", false)], &["/rw", "/img", "/"]);
     }
 }

@@ -53,6 +53,12 @@ impl Mount {
         self.is_disk() && !self.read_only
     }
 
+    /// Whether files of this device, as stat(2) numbers it, may lie on it. A subvolume of a btrfs has a number that the table
+    /// does not know.
+    pub fn is_of(&self, device: u64) -> bool {
+        !self.is_disk() || self.kind == "btrfs" || self.device == number(device)
+    }
+
     /// Whether it is a file system with a disk of its own.
     pub fn is_disk(&self) -> bool {
         FREEZABLE.contains(&self.kind.as_str())
@@ -182,13 +188,18 @@ fn seen_from(table: &[u8], root: &[u8]) -> Option<Vec<Mount>> {
     Some(mounts)
 }
 
+/// A device as the table writes it.
+fn number(device: u64) -> String {
+    format!("{}:{}", nix::sys::stat::major(device), nix::sys::stat::minor(device))
+}
+
 /// Of an ext4 file system, from the superblock of its device (kernel document ext4/globals, "Super Block").
 fn uuid(mount: &Mount) -> Option<String> {
     let by_number = PathBuf::from(format!("/dev/block/{}", mount.device));
     let by_name = PathBuf::from(std::ffi::OsStr::from_bytes(&mount.source));
     [by_name, by_number].iter().find_map(|path| {
         let meta = fs::metadata(path).ok().filter(|meta| meta.file_type().is_block_device())?;
-        let number = format!("{}:{}", nix::sys::stat::major(meta.rdev()), nix::sys::stat::minor(meta.rdev()));
+        let number = number(meta.rdev());
         if number != mount.device {
             return None;
         }

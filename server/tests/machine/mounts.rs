@@ -188,6 +188,8 @@ async fn a_change_happens_on_the_disk_that_holds_its_name_and_once() {
         assert_eq!(value(&check(refused, Code::InvalidArgument, "INVALID_REQUEST"), "field"), "new_path");
         assert!(root.join(&from[1..]).exists() && !root.join(&to[1..]).exists());
     }
+    let refused = machine.world.files.r#move(rename("/home/u/a.txt", "/", "k6")).await;
+    assert_eq!(value(&check(refused, Code::InvalidArgument, "INVALID_REQUEST"), "field"), "new_path");
     // A mount point is a name of the disk that it lies on, and stays; so does what something is mounted in.
     let refusals = [
         (machine.world.files.remove(remove("/home", false, "k7")).await.map(drop), "/home"),
@@ -329,6 +331,10 @@ async fn other_kinds_of_disks_and_subvolumes_are_served() {
             assert!(run("btrfs", &["subvolume", "create", subvolume.to_str().unwrap()]));
             assert!(run("btrfs", &["subvolume", "create", subvolume.join("inner").to_str().unwrap()]));
             fs::write(top.join("f"), "f").unwrap();
+            // It numbers its files as the top level does, `.dormouse` among those there.
+            for number in 0..64 {
+                fs::write(subvolume.join(format!("inner/{number}")), "n").unwrap();
+            }
             fs::write(subvolume.join("inner/f"), "f").unwrap();
             // A part of it, and a subvolume of a disk whose top level is mounted nowhere.
             fs::create_dir_all(top.join("plain")).unwrap();
@@ -367,6 +373,8 @@ async fn other_kinds_of_disks_and_subvolumes_are_served() {
         let (found, unreadable) = machine.list("/btrfs").await;
         assert_eq!(unreadable, 0, "a subvolume is no loop");
         assert!(found.is_superset(&paths(&expect)), "{found:?}");
+        let inner = (0..64).map(|number| format!("/btrfs/sub/inner/{number}"));
+        assert!(found.is_superset(&inner.collect()), "{found:?}");
         check(machine.world.read(read("m", "/plain/f")).await, Code::InvalidArgument, "PATH_OUTSIDE_WORKSPACE");
     }
 }
