@@ -14,8 +14,9 @@
 //! | `index` | a suspended disk with its index | a loop mount of the image, warm |
 //!
 //! The disk's sections need root. `DORMOUSE_BENCH_FILES` (66,000), `DORMOUSE_BENCH_ROUNDS` (15), `DORMOUSE_BENCH_SEED` (1)
-//! change it; `DORMOUSE_BENCH_AS_WRITTEN` leaves the directory in memory as it was written; `DORMOUSE_BENCH_SECTIONS` names those that are wanted, `DORMOUSE_BENCH_IMAGES` a directory for the image: on
-//! a file system with reflinks the agent may serve the disk from a clone.
+//! change it; `DORMOUSE_BENCH_SECTIONS` names those that are wanted, `DORMOUSE_BENCH_IMAGES` a directory for the image: on
+//! a file system with reflinks the agent may serve the disk from a clone. Tree and image are in memory as read-ahead brings
+//! them there; `DORMOUSE_BENCH_AS_WRITTEN` leaves the tree as it was written, in smaller pieces, which costs both sides alike.
 
 use std::{
     fs,
