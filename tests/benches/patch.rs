@@ -33,7 +33,7 @@ use dormouse_files::{
 };
 use dormouse_live::{LiveLimits, Workspace};
 use dormouse_proto::files::v1 as pb;
-use dormouse_tests::world::Setup;
+use dormouse_tests::{processor, world::Setup};
 use nix::{
     fcntl::{AT_FDCWD, AtFlags, OFlag, RenameFlags, renameat2},
     unistd::linkat,
@@ -72,13 +72,13 @@ fn main() {
         let live = live(&workspace, patches, &counter);
         let stats = runtime.block_on(stats(client.clone(), patches));
         quiet(&agent);
-        let cpu = agent_cpu(&world);
+        let cpu = processor::of(world.process());
         let one = runtime.block_on(load(client.clone(), 1, patches, &counter));
-        let share = (agent_cpu(&world) - cpu).as_secs_f64() / one.as_secs_f64();
+        let share = (processor::of(world.process()) - cpu).as_secs_f64() / one.as_secs_f64();
         quiet(&world.state);
-        let cpu = agent_cpu(&world);
+        let cpu = processor::of(world.process());
         let many = runtime.block_on(load(client.clone(), 64, patches * 8, &counter));
-        let share_many = (agent_cpu(&world) - cpu).as_secs_f64() / many.as_secs_f64();
+        let share_many = (processor::of(world.process()) - cpu).as_secs_f64() / many.as_secs_f64();
         runtime.block_on(load(client.clone(), 1, 1, &counter));
         quiet(&world.state);
         if round > 0 {
@@ -161,16 +161,11 @@ fn explain() {
     for (name, text, old_text) in &cases {
         let edit = Edit { old_text: old_text.clone(), new_text: "new text".to_owned(), replace_all: false };
         assert!(!text.contains(old_text), "{name}");
-        let begin = thread_cpu();
+        let begin = processor::of_thread();
         std::hint::black_box(diagnose(text, &edit));
-        worst = worst.max(thread_cpu() - begin);
+        worst = worst.max(processor::of_thread() - begin);
     }
     println!("CPU of a diagnosis on 64 MiB, the worst of {}: {worst:.1?} (target: at most 100 ms)", cases.len());
-}
-
-fn thread_cpu() -> Duration {
-    let clock = nix::time::ClockId::CLOCK_THREAD_CPUTIME_ID;
-    Duration::from(nix::time::clock_gettime(clock).expect("the clock tells"))
 }
 
 /// Flushes of the journal that 64 clients cost, as the agent has counted them itself: nothing looks on meanwhile.
@@ -202,12 +197,6 @@ fn content(number: usize) -> Vec<u8> {
     let mut text = format!("{number:08}\n").into_bytes();
     text.resize(4_096, b'x');
     text
-}
-
-fn agent_cpu(world: &dormouse_tests::world::World) -> Duration {
-    let process = nix::unistd::Pid::from_raw(i32::try_from(world.process()).expect("a process id fits"));
-    let clock = nix::time::clock_getcpuclockid(process).expect("the agent has a clock");
-    Duration::from(nix::time::clock_gettime(clock).expect("the clock tells"))
 }
 
 /// So many patches of whole content by so many clients, each on files of its own.

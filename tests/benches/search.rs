@@ -15,8 +15,7 @@
 //!
 //! The disk's sections need root. `DORMOUSE_BENCH_FILES` (66,000), `DORMOUSE_BENCH_ROUNDS` (15), `DORMOUSE_BENCH_SEED` (1)
 //! change it; `DORMOUSE_BENCH_SECTIONS` names those that are wanted, `DORMOUSE_BENCH_IMAGES` a directory for the image: on
-//! a file system with reflinks the agent may serve the disk from a clone. Tree and image are in memory as read-ahead brings
-//! them there; `DORMOUSE_BENCH_AS_WRITTEN` leaves the tree as it was written, in smaller pieces, which costs both sides alike.
+//! a file system with reflinks the agent may serve the disk from a clone.
 
 use std::{
     fs,
@@ -29,15 +28,10 @@ use std::{
 use dormouse_proto::files::v1 as pb;
 use dormouse_tests::{
     oracle::Mounted,
-    skip,
+    processor, skip,
     world::{Setup, World},
 };
-use nix::{
-    fcntl::{PosixFadviseAdvice, posix_fadvise},
-    sys::resource::{UsageWho, getrusage},
-    time::{ClockId, clock_getcpuclockid, clock_gettime},
-    unistd::{Pid, syncfs},
-};
+use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
 use tonic::transport::Channel;
 
 type Client = pb::files_service_client::FilesServiceClient<Channel>;
@@ -97,9 +91,6 @@ fn main() {
     let directory = tempfile::tempdir().expect("a place for the tree");
     let root = directory.path().join("root");
     let (files, bytes) = corpus(&root, number("DORMOUSE_BENCH_FILES", 66_000), number("DORMOUSE_BENCH_SEED", 1) as u64);
-    if std::env::var_os("DORMOUSE_BENCH_AS_WRITTEN").is_none() {
-        bring_in(&root);
-    }
     println!("{files} files, {:.2} GB, {rounds} rounds; ours ÷ ripgrep, median (least-most)", bytes as f64 / 1e9);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let makings = Makings { runtime: &runtime, rg: &rg, directory: directory.path() };
@@ -185,20 +176,13 @@ fn main() {
     }
 }
 
-/// Has a file, or every file of a tree, in memory as read-ahead brings it there, and not in the pieces in which it was written:
-/// so the files of a mount are, and those of a tree that was not written just now.
-fn bring_in(root: &Path) {
-    syncfs(fs::File::open(root).expect("it opens")).expect("it is written");
-    let mut waiting = vec![root.to_owned()];
-    while let Some(path) = waiting.pop() {
-        if path.is_dir() {
-            waiting.extend(fs::read_dir(path).expect("a folder").map(|entry| entry.expect("an entry").path()));
-            continue;
-        }
-        let mut file = fs::File::open(path).expect("the file opens");
-        posix_fadvise(&file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED).expect("the file is let go");
-        std::io::copy(&mut file, &mut std::io::sink()).expect("the file is read");
-    }
+/// Has the image in memory as read-ahead brings it there, and not in the small pieces in which it was written: as the files
+/// of the mount are.
+fn bring_in(image: &Path) {
+    let mut file = fs::File::open(image).expect("the image opens");
+    file.sync_all().expect("the image is written");
+    posix_fadvise(&file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED).expect("the image is let go");
+    std::io::copy(&mut file, &mut std::io::sink()).expect("the image is read");
 }
 
 /// What `DORMOUSE_RG` names, else what cargo installs beside this benchmark.
@@ -320,7 +304,7 @@ impl Bench<'_> {
 
     fn ours(&self, question: &Question) -> Run {
         let path = self.directory.join("ours.txt");
-        let (agent, client) = (self.agent_cpu(), own_cpu());
+        let (agent, client) = (processor::of(self.world.process()), processor::own());
         let begin = Instant::now();
         let lines = self.runtime.block_on(async {
             let mut stream = ask(self.client.clone(), self.workspace, question).await;
@@ -335,18 +319,22 @@ impl Bench<'_> {
             out.flush().expect("the output");
             lines
         });
-        Run { wall: begin.elapsed(), cpu: self.agent_cpu() - agent + own_cpu() - client, lines }
+        Run {
+            wall: begin.elapsed(),
+            cpu: processor::of(self.world.process()) - agent + processor::own() - client,
+            lines,
+        }
     }
 
     fn theirs_fresh(&self, image: &Path, question: &Question) -> Run {
         let place = self.directory.join("fresh");
         fs::create_dir_all(&place).expect("a mount point");
-        let before = children_cpu();
+        let before = processor::children();
         let begin = Instant::now();
         let mount = Command::new("mount").args(["-o", "loop,ro,noload"]).arg(image).arg(&place).status();
         assert!(mount.is_ok_and(|status| status.success()), "the image mounts");
         let lines = self.theirs(&place, question).lines;
-        let (wall, cpu) = (begin.elapsed(), children_cpu() - before);
+        let (wall, cpu) = (begin.elapsed(), processor::children() - before);
         let unmount = Command::new("umount").arg(&place).status();
         assert!(unmount.is_ok_and(|status| status.success()), "the image is unmounted");
         Run { wall, cpu, lines }
@@ -355,7 +343,7 @@ impl Bench<'_> {
     fn theirs(&self, root: &Path, question: &Question) -> Run {
         let path = self.directory.join("theirs.txt");
         let out = fs::File::create(&path).expect("the output");
-        let before = children_cpu();
+        let before = processor::children();
         let begin = Instant::now();
         let mut command = Command::new(self.rg);
         command.args(["--no-config", "--no-ignore", "--hidden", "-g", "!.git", "-g", "!node_modules"]);
@@ -379,15 +367,9 @@ impl Bench<'_> {
         } else {
             command.stdout(out).status().expect("rg runs");
         }
-        let (wall, cpu) = (begin.elapsed(), children_cpu() - before);
+        let (wall, cpu) = (begin.elapsed(), processor::children() - before);
         let lines = fs::read(&path).expect("the output").iter().filter(|&&byte| byte == b'\n').count();
         Run { wall, cpu, lines }
-    }
-
-    fn agent_cpu(&self) -> Duration {
-        let process = Pid::from_raw(i32::try_from(self.world.process()).expect("a process id fits"));
-        let clock: ClockId = clock_getcpuclockid(process).expect("the agent has a clock");
-        Duration::from(clock_gettime(clock).expect("the clock tells"))
     }
 }
 
@@ -416,21 +398,6 @@ struct Run {
     wall: Duration,
     cpu: Duration,
     lines: usize,
-}
-
-fn own_cpu() -> Duration {
-    cpu(UsageWho::RUSAGE_SELF)
-}
-
-fn children_cpu() -> Duration {
-    cpu(UsageWho::RUSAGE_CHILDREN)
-}
-
-fn cpu(who: UsageWho) -> Duration {
-    let usage = getrusage(who).expect("the kernel tells");
-    let micros: i64 =
-        [usage.user_time(), usage.system_time()].iter().map(|time| time.tv_sec() * 1_000_000 + time.tv_usec()).sum();
-    Duration::from_micros(u64::try_from(micros).expect("time is not negative"))
 }
 
 /// Writes about 31 KB a file from the Rust sources of the crates at hand, with words swapped by a seed; gives the count and

@@ -17,8 +17,7 @@ use std::{
 };
 
 use dormouse_proto::files::v1 as pb;
-use dormouse_tests::{oracle::Mounted, skip, world::Setup};
-use nix::sys::resource::{UsageWho, getrusage};
+use dormouse_tests::{oracle::Mounted, processor, skip, world::Setup};
 use tonic::transport::{Channel, Endpoint};
 
 fn number(variable: &str, default: usize) -> usize {
@@ -77,20 +76,8 @@ struct Cost {
 
 impl Cost {
     fn until_now(agent: u32) -> Self {
-        let spent = |who| {
-            let usage = getrusage(who).expect("the kernel tells");
-            let time = usage.user_time() + usage.system_time();
-            Duration::from_micros(
-                (time.tv_sec() * 1_000_000 + time.tv_usec()).try_into().expect("time is not negative"),
-            )
-        };
-        let own = spent(UsageWho::RUSAGE_SELF) + spent(UsageWho::RUSAGE_CHILDREN);
-        // What follows the name, which stands in brackets and may hold anything (proc_pid_stat(5)).
-        let stat = fs::read_to_string(format!("/proc/{agent}/stat")).expect("the agent runs");
-        let fields: Vec<&str> = stat.rsplit(')').next().expect("a name").split_whitespace().collect();
-        let ticks: u64 = fields[11..13].iter().map(|field| field.parse::<u64>().expect("ticks")).sum();
-        // USER_HZ is 100 for every process.
-        Self { at: Instant::now(), own, agent: Duration::from_millis(ticks * 10) }
+        let own = processor::own() + processor::children();
+        Self { at: Instant::now(), own, agent: processor::of(agent) }
     }
 
     fn since(&self, begin: &Self) -> Spent {

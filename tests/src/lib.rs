@@ -10,6 +10,7 @@
 //! - [`suite`]: one story, told by a live directory, a disk image and a remote client alike.
 //! - [`mount`]: mounts that are gone with their test.
 //! - [`oracle`]: what the kernel sees of a mounted copy.
+//! - [`processor`]: what programs took of the processor.
 //! - [`skip`]: a test that cannot run here says so, and is counted.
 
 pub mod ask;
@@ -18,6 +19,7 @@ pub mod image;
 pub mod machine;
 pub mod mount;
 pub mod oracle;
+pub mod processor;
 pub mod refusal;
 pub mod site;
 pub mod skip;

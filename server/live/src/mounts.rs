@@ -10,13 +10,13 @@ use std::{fmt, io};
 
 use dormouse_files::{path::TreePath, tree::TreeError};
 use rustix::{
-    fs::{self, AtFlags, Mode, OFlags, ResolveFlags, StatxAttributes, StatxFlags},
+    fs::{self, AtFlags, OFlags, StatxAttributes, StatxFlags},
     io::Errno,
 };
 
 use crate::{
     errno::tree_error,
-    tree::{Identity, LiveDirectory, OPEN_ATTEMPTS_MAX, STATE_NAME, open_beneath},
+    tree::{Identity, LiveDirectory, STATE_NAME, open_across, open_beneath},
 };
 
 /// The root of a mount that is held.
@@ -81,19 +81,6 @@ pub(crate) fn enter(
     let opened = opened.map_err(tree_error)?;
     let hidden = state_in(&opened);
     Ok((opened, Entered { mount: root.mount, hidden }, path_only))
-}
-
-/// As [`open_beneath`], into whatever is mounted there.
-fn open_across(parent: &LiveDirectory, name: &[u8], flags: OFlags) -> Result<std::os::fd::OwnedFd, Errno> {
-    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-    let mut last = Errno::AGAIN;
-    for _ in 0..OPEN_ATTEMPTS_MAX {
-        match fs::openat2(parent, name, flags | OFlags::CLOEXEC, Mode::empty(), resolve) {
-            Err(errno @ (Errno::AGAIN | Errno::INTR)) => last = errno,
-            other => return other,
-        }
-    }
-    Err(last)
 }
 
 /// The agent's own directory at the root of a file system, by what it demands of one before it takes it.

@@ -34,7 +34,7 @@ use crate::{
 /// The one name at the root that may be the agent's own.
 pub(crate) const STATE_NAME: &[u8] = b".dormouse";
 /// openat2(2) answers `EAGAIN` while it cannot rule out a race with a rename or mount elsewhere.
-pub(crate) const OPEN_ATTEMPTS_MAX: u32 = 64;
+const OPEN_ATTEMPTS_MAX: u32 = 64;
 /// Bytes that one getdents64(2) call fills.
 const NAMES_BUFFER_BYTES: usize = 32 << 10;
 /// Longest target of a symbolic link: `PATH_MAX` without its NUL.
@@ -157,8 +157,16 @@ impl LiveTree {
 
 /// Opens one name beneath `parent`, and nothing else.
 pub(crate) fn open_beneath(parent: impl AsFd, name: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
-    let resolve =
-        ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_XDEV;
+    open_resolved(parent, name, flags, ResolveFlags::NO_XDEV)
+}
+
+/// As [`open_beneath`], into whatever is mounted there.
+pub(crate) fn open_across(parent: impl AsFd, name: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
+    open_resolved(parent, name, flags, ResolveFlags::empty())
+}
+
+fn open_resolved(parent: impl AsFd, name: &[u8], flags: OFlags, bound: ResolveFlags) -> Result<OwnedFd, Errno> {
+    let resolve = bound | ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     let mut last = Errno::AGAIN;
     for _ in 0..OPEN_ATTEMPTS_MAX {
         match fs::openat2(&parent, name, flags | OFlags::CLOEXEC, Mode::empty(), resolve) {

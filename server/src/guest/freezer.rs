@@ -131,8 +131,11 @@ impl Freezer {
     /// Each mount, and whether it is frozen.
     fn told(&self, mounts: Vec<Mount>) -> Vec<(Mount, bool)> {
         let hold = self.shared.hold();
-        let is_frozen = |mount: &Mount| hold.frozen.iter().any(|(_, device)| *device == mount.device);
-        mounts.into_iter().map(|mount| (mount.clone(), is_frozen(&mount))).collect()
+        let with = |mount: Mount| {
+            let is_frozen = hold.frozen.iter().any(|(_, device)| *device == mount.device);
+            (mount, is_frozen)
+        };
+        mounts.into_iter().map(with).collect()
     }
 
     /// Gives a freeze that holds this time; whether there is one.

@@ -93,18 +93,6 @@ fn folder(volume: &Volume) -> DirectoryId {
     volume.directory(&volume.root().expect("a root"), b"d").expect("a directory")
 }
 
-/// The image with what the kernel writes to it; nothing where the kernel does not mount it here.
-fn filled(image: Image, fill: impl FnOnce(&Path)) -> Option<Image> {
-    match image.mount("rw") {
-        Err(said) => {
-            eprintln!("skipped: {said}");
-            return None;
-        }
-        Ok(mount) => fill(mount.path()),
-    }
-    Some(image)
-}
-
 /// Where a block of `/d` lies on the disk.
 fn block_of(image: &Image, logical: u64) -> u64 {
     let said = run("debugfs", &["-R", &format!("bmap /d {logical}"), &image.path.display().to_string()]);
@@ -144,7 +132,7 @@ fn long_name(index: usize) -> String {
 /// three fill a block.
 fn three_levels() -> Option<Image> {
     let image = Image::make("-t ext4 -b 1024 -O large_dir -N 64", "64M", None);
-    filled(image, |root| {
+    image.filled(|root| {
         let folder = root.join("d");
         fs::create_dir(&folder).expect("a directory");
         let file = folder.join("file");
@@ -281,7 +269,7 @@ fn fill_mounted(root: &Path) {
 
 fn with_deletions() -> Option<Image> {
     let image = Image::make("-t ext4 -b 1024 -N 60000", "96M", None);
-    filled(image, fill_mounted)
+    image.filled(fill_mounted)
 }
 
 /// Names of one legacy hash that are too long for one block, so that a lookup has to go on to the next.
@@ -290,7 +278,7 @@ fn collided() -> Option<Image> {
     let image = Image::make("-t ext4 -b 1024 -N 4000", "32M", None);
     image.debugfs("ssv def_hash_version legacy\nssv flags 1\n");
     let names = ENDS.map(|end| format!("{}{end}", "c".repeat(240)));
-    let image = filled(image, |root| {
+    let image = image.filled(|root| {
         let folder = root.join("d");
         fs::create_dir(&folder).expect("a directory");
         for index in 0..200 {

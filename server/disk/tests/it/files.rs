@@ -21,15 +21,7 @@ use crate::{
 
 /// Fills a mounted image and unmounts it.
 fn made(options: &str, size: &str, fill: impl FnOnce(&Path)) -> Option<Image> {
-    let image = Image::make(options, size, None);
-    match image.mount("rw") {
-        Err(said) => {
-            eprintln!("skipped: {said}");
-            return None;
-        }
-        Ok(mount) => fill(mount.path()),
-    }
-    Some(image)
+    Image::make(options, size, None).filled(fill)
 }
 
 pub fn rows() -> Vec<Row> {

@@ -116,6 +116,18 @@ impl Image {
         panic!("the image is written all the time");
     }
 
+    /// The image with what the kernel writes to it; nothing where the kernel does not mount it here.
+    pub fn filled(self, fill: impl FnOnce(&Path)) -> Option<Self> {
+        match self.mount("rw") {
+            Err(said) => {
+                eprintln!("skipped: {said}");
+                return None;
+            }
+            Ok(mount) => fill(mount.path()),
+        }
+        Some(self)
+    }
+
     /// Mounts the image itself, for filling it.
     pub fn mount(&self, options: &str) -> Result<Mount, String> {
         if !nix::unistd::geteuid().is_root() {
