@@ -171,6 +171,9 @@ pub fn spec_of(path: &Path) -> DiskSpec {
     DiskSpec { layers: vec![Layer { path: path.to_owned(), format: Format::Raw }], partition: None }
 }
 
+/// How often a mount that is busy is tried again: each time a command of its own begins and ends.
+const UNMOUNT_ATTEMPTS_MAX: usize = 100;
+
 /// A mounted image; unmounted when dropped.
 pub struct Mount {
     at: Option<TempDir>,
@@ -185,10 +188,19 @@ impl Mount {
 impl Drop for Mount {
     fn drop(&mut self) {
         let Some(at) = self.at.take() else { return };
-        if let Err(said) = run("umount", &[at.path()]) {
-            // Its folder must not be emptied while it is mounted.
-            eprintln!("{said}");
-            let _ = at.keep();
+        // A command that another thread has just forked holds whatever was open here until its program begins (execve(2)), and
+        // for so long the mount is busy.
+        for attempt in 1.. {
+            match run("umount", &[at.path()]) {
+                Ok(_) => return,
+                Err(_) if attempt < UNMOUNT_ATTEMPTS_MAX => {}
+                Err(said) => {
+                    // Its folder must not be emptied while it is mounted.
+                    eprintln!("{said}");
+                    let _ = at.keep();
+                    return;
+                }
+            }
         }
     }
 }
