@@ -420,12 +420,12 @@ impl Rows {
     }
 }
 
-/// Reads a whole tree by one thread: each directory listed, each file opened and summed.
+/// Reads a whole tree by one thread, each directory before the next one beside it: listed, each file opened and summed.
 fn tree_read<T: Tree>(tree: &T) -> Seen {
     let mut seen = Seen::default();
     let mut buffer = vec![0; 256 << 10];
     let mut waiting = vec![tree.root().expect("a root")];
-    let (mut text, mut names) = (Vec::new(), Vec::new());
+    let (mut text, mut names, mut beneath) = (Vec::new(), Vec::new(), Vec::new());
     while let Some(directory) = waiting.pop() {
         text.clear();
         names.clear();
@@ -439,7 +439,7 @@ fn tree_read<T: Tree>(tree: &T) -> Seen {
         for (name, kind) in names.drain(..) {
             let name = &text[name];
             match kind.unwrap_or_else(|| tree.stat(&directory, name).expect("it is there").kind) {
-                FileType::Directory => waiting.push(tree.directory(&directory, name).expect("a directory")),
+                FileType::Directory => beneath.push(tree.directory(&directory, name).expect("a directory")),
                 FileType::Regular => {
                     let (file, meta) = tree.open(&directory, name).expect("a file opens");
                     seen.files += 1;
@@ -459,6 +459,7 @@ fn tree_read<T: Tree>(tree: &T) -> Seen {
                 _ => {}
             }
         }
+        waiting.extend(beneath.drain(..).rev());
     }
     seen
 }
@@ -478,13 +479,13 @@ fn bare_read(image: &Path, bytes: u64) {
 fn kernel_read(root: &Path) -> Seen {
     let mut seen = Seen::default();
     let mut buffer = vec![0; 256 << 10];
-    let mut waiting = vec![root.to_owned()];
+    let (mut waiting, mut beneath) = (vec![root.to_owned()], Vec::new());
     while let Some(directory) = waiting.pop() {
         for entry in fs::read_dir(&directory).expect("a directory lists") {
             let entry = entry.expect("an entry");
             let kind = entry.file_type().expect("a type");
             if kind.is_dir() {
-                waiting.push(entry.path());
+                beneath.push(entry.path());
             } else if kind.is_file() {
                 seen.files += 1;
                 let mut file = File::open(entry.path()).expect("a file opens");
@@ -497,6 +498,7 @@ fn kernel_read(root: &Path) -> Seen {
                 }
             }
         }
+        waiting.extend(beneath.drain(..).rev());
     }
     seen
 }
@@ -508,7 +510,7 @@ fn crate_read(image: &Path) -> Seen {
     let volume = Filesystem::mount(Arc::new(device)).expect("the image mounts");
     let mut seen = Seen::default();
     let mut buffer = vec![0; 256 << 10];
-    let mut waiting = vec![2_u32];
+    let (mut waiting, mut beneath) = (vec![2_u32], Vec::new());
     while let Some(directory) = waiting.pop() {
         for entry in volume.read_dir_ino(directory).expect("a directory lists") {
             if entry.name == b"." || entry.name == b".." {
@@ -516,7 +518,7 @@ fn crate_read(image: &Path) -> Seen {
             }
             let inode = volume.stat_ino(entry.inode).expect("an inode");
             if FileType::from_mode(u32::from(inode.mode)) == Some(FileType::Directory) {
-                waiting.push(entry.inode);
+                beneath.push(entry.inode);
             } else if FileType::from_mode(u32::from(inode.mode)) == Some(FileType::Regular) {
                 seen.files += 1;
                 let mut offset = 0;
@@ -528,6 +530,7 @@ fn crate_read(image: &Path) -> Seen {
                 }
             }
         }
+        waiting.extend(beneath.drain(..).rev());
     }
     seen
 }

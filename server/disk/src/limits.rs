@@ -9,10 +9,14 @@ pub struct DiskLimits {
     pub revoke_count_max: usize,
     /// Blocks of metadata, with indexes of their names, that are kept in memory for each open disk, in bytes.
     pub cache_bytes_max: usize,
+    /// Tables of inodes that are read at once and kept in memory for each open disk, in bytes.
+    pub table_bytes_max: usize,
     /// Inodes of directories that are kept in memory for each open disk, in bytes.
     pub inode_bytes_max: usize,
     /// Names, missing ones and those with what a stat tells of them, that are kept in memory for each open disk, in bytes.
     pub name_bytes_max: usize,
+    /// Content that is read ahead, for each open disk while calls read it, in bytes.
+    pub ahead_bytes_max: usize,
     /// Bytes of one directory; a listing or a linear lookup beyond it is refused.
     pub directory_bytes_max: u64,
     /// Bytes of all the extended attributes of one inode.
@@ -28,9 +32,11 @@ impl Default for DiskLimits {
         Self {
             overlay_bytes_max: 256 << 20,
             revoke_count_max: 4 << 20,
-            cache_bytes_max: 24 << 20,
+            cache_bytes_max: 16 << 20,
+            table_bytes_max: 16 << 20,
             inode_bytes_max: 2 << 20,
             name_bytes_max: 12 << 20,
+            ahead_bytes_max: 4 << 20,
             directory_bytes_max: 1 << 30,
             xattr_bytes_max: 1 << 20,
             layer_count_max: 16,

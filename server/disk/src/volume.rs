@@ -1,6 +1,11 @@
 //! A disk that is open: what the server holds for each suspended workspace.
 
-use std::{io, ops::ControlFlow, path::PathBuf, sync::Arc};
+use std::{
+    io,
+    ops::ControlFlow,
+    path::PathBuf,
+    sync::{Arc, OnceLock},
+};
 
 use dormouse_files::{
     meta::Meta,
@@ -12,6 +17,7 @@ use crate::{
     BlockSource, Consistency, DiskLimits, DiskSpec, Format, LayerStamp, OpenError, Unsealed, Xattr,
     ext4::{
         Ext4,
+        ahead::Window,
         inode::{Inode, ROOT},
         superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET, Superblock, compat, incompat},
     },
@@ -53,9 +59,10 @@ pub struct Probe {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct DirectoryId(u32);
 
-/// A regular file of a [`Volume`] that is open: its inode, with the root of its extents.
+/// A regular file of a [`Volume`] that is open: its inode, with the root of its extents, and what was read ahead of it.
 pub struct OpenFile {
     inode: Inode,
+    window: OnceLock<Arc<Window>>,
 }
 
 /// The superblock of a source and where it came from.
@@ -337,7 +344,7 @@ impl Tree for Volume {
     fn open(&self, parent: &DirectoryId, name: &[u8]) -> Result<(OpenFile, Meta), TreeError> {
         let inode = self.file_system.open(parent.0, name)?;
         let meta = inode.meta();
-        Ok((OpenFile { inode }, meta))
+        Ok((OpenFile { inode, window: OnceLock::new() }, meta))
     }
 
     fn stat_file(&self, file: &OpenFile) -> Result<Meta, TreeError> {
@@ -349,10 +356,11 @@ impl Tree for Volume {
     }
 
     fn lend<'a>(&'a self, file: &'a OpenFile, offset: u64, length: usize) -> Result<Option<&'a [u8]>, TreeError> {
-        self.file_system.lend_inode(&file.inode, offset, length)
+        self.file_system.lend_inode(&file.inode, &file.window, offset, length)
     }
 
     fn verify(&self) -> Result<(), TreeError> {
+        self.file_system.forget_content();
         if self.changed() { Err(TreeError::Changed) } else { Ok(()) }
     }
 }

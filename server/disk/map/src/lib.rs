@@ -1,4 +1,4 @@
-//! A private clone of a disk image, mapped into memory.
+//! A private clone of a disk image, mapped into memory; and memory in large pages.
 //!
 //! A mapped file that somebody truncates kills its reader with SIGBUS, and one that somebody writes changes under a shared
 //! slice. So only a clone of our own is ever mapped: a file without a name, made here by FICLONE (ioctl_ficlone(2)), which
@@ -12,12 +12,14 @@
 //!
 //! This package holds the two unsafe calls that this needs, and their proofs.
 
+mod pages;
 mod resident;
 
 use std::{fs::File, io, num::NonZeroU64, os::unix::fs::FileExt, path::Path};
 
 use rustix::fs::{Mode, OFlags};
 
+pub use crate::pages::Pages;
 use crate::resident::Windows;
 
 /// The bytes of an image as they were when it was cloned.

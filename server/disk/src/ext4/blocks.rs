@@ -116,6 +116,11 @@ impl Blocks {
         self.source.len()
     }
 
+    /// Where the file system ends on it, in bytes.
+    pub(crate) fn end_bytes(&self) -> u64 {
+        self.count.saturating_mul(u64::from(self.block_bytes))
+    }
+
     /// Lays the copies of a replayed journal over the disk.
     pub(crate) fn lay_over(&mut self, overlay: Overlay) {
         self.overlay = overlay;

@@ -7,10 +7,14 @@ use std::{
     cell::Cell,
     cmp::Ordering::{Equal, Greater, Less},
     ops::Range,
-    sync::atomic::{AtomicU16, AtomicU64, Ordering},
+    sync::{
+        OnceLock,
+        atomic::{AtomicU16, AtomicU64, AtomicUsize, Ordering},
+    },
 };
 
 use dormouse_files::tree::TreeError;
+use dormouse_map::Pages;
 
 use super::{
     Ext4,
@@ -49,18 +53,54 @@ pub(crate) struct Tables {
     words: Box<[AtomicU64]>,
     /// How often a window of one of these groups' tables was read.
     reads: Box<[AtomicU16]>,
+    /// Tables that were read at once: one at most for the groups that share a word, the first that was asked for much.
+    whole: Box<[OnceLock<Box<Whole>>]>,
+    /// Bytes that are left for them.
+    left_bytes: AtomicUsize,
+    bytes_max: usize,
+}
+
+/// All of a group's inode table.
+struct Whole {
+    group: u32,
+    bytes: Pages,
 }
 
 impl Tables {
-    pub(crate) fn new(superblock: &Superblock) -> Self {
-        Self::of(superblock.group_count.clamp(1, TABLE_COUNT_MAX) as usize)
+    /// Tables that are held whole have at most `bytes_max` bytes.
+    pub(crate) fn new(superblock: &Superblock, bytes_max: usize) -> Self {
+        Self::of(superblock.group_count.clamp(1, TABLE_COUNT_MAX) as usize, bytes_max)
     }
 
-    fn of(count: usize) -> Self {
+    fn of(count: usize, bytes_max: usize) -> Self {
         Self {
             words: (0..count).map(|_| AtomicU64::new(0)).collect(),
             reads: (0..count).map(|_| AtomicU16::new(0)).collect(),
+            whole: (0..count).map(|_| OnceLock::new()).collect(),
+            left_bytes: AtomicUsize::new(bytes_max),
+            bytes_max,
         }
+    }
+
+    /// All of a group's table, where it was read at once.
+    pub(super) fn whole(&self, group: u32) -> Option<&[u8]> {
+        let whole = self.whole[group as usize % self.whole.len()].get()?;
+        (whole.group == group).then_some(&*whole.bytes)
+    }
+
+    /// Reads all of a group's table, if there is room for it.
+    fn keep_whole(&self, group: u32, byte_count: usize, read: impl FnOnce(&mut [u8]) -> bool) -> Option<&[u8]> {
+        let held_bytes = Pages::held_bytes(byte_count);
+        let take = |left: usize| left.checked_sub(held_bytes);
+        self.left_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).ok()?;
+        let whole = Pages::new(byte_count).ok().and_then(|mut bytes| {
+            let slot = &self.whole[group as usize % self.whole.len()];
+            read(&mut bytes).then(|| slot.set(Box::new(Whole { group, bytes })).ok()).flatten()
+        });
+        if whole.is_none() {
+            self.left_bytes.fetch_add(held_bytes, Ordering::Relaxed);
+        }
+        self.whole(group)
     }
 
     /// Counts a read of a window of a group's table.
@@ -80,7 +120,8 @@ impl Tables {
 
     /// Bytes in memory.
     pub(crate) fn held_bytes(&self) -> usize {
-        size_of_val(&*self.words) + size_of_val(&*self.reads)
+        let places = size_of_val(&*self.words) + size_of_val(&*self.reads) + size_of_val(&*self.whole);
+        places + self.bytes_max.saturating_sub(self.left_bytes.load(Ordering::Relaxed))
     }
 
     fn word(&self, group: u32) -> (&AtomicU64, u64) {
@@ -140,11 +181,17 @@ fn checksum(superblock: &Superblock, group: u32, descriptor: &[u8]) -> Option<u1
 
 impl Ext4 {
     /// Is told of a window of a group's inode table that was read for `block`, and reads ahead where much of the table is
-    /// asked for: the table itself into the system's memory and, where a device would be waited for block by block, the
-    /// window's neighbours and the first blocks of the directories in them.
+    /// asked for: the table itself, into the system's memory at least, and where a device would be waited for block by
+    /// block, the window's neighbours and the first blocks of the directories in them.
     pub(super) fn window_was_read(&self, group: u32, block: u64, table: Range<u64>, window: &[u8]) {
         let asked = self.tables.count(group);
         if asked == Asked::FirstMuch {
+            if let Some(whole) = self.whole_table(group, &table) {
+                if self.blocks.are_fresh() {
+                    self.announce_directories(whole, &Cell::new(ANNOUNCED_COUNT_MAX));
+                }
+                return;
+            }
             self.blocks.will_need(table.start, table.end - table.start);
         }
         if asked == Asked::Little || !self.blocks.are_fresh() {
@@ -160,6 +207,13 @@ impl Ext4 {
                 return;
             }
         }
+    }
+
+    fn whole_table(&self, group: u32, table: &Range<u64>) -> Option<&[u8]> {
+        let count = table.end.checked_sub(table.start).filter(|&count| self.blocks.contain(table.start, count))?;
+        let byte_count = count.checked_mul(u64::from(self.superblock.block_bytes))?;
+        let read = |bytes: &mut [u8]| self.blocks.read(table.start, 0, bytes).is_ok();
+        self.tables.keep_whole(group, usize::try_from(byte_count).ok()?, read)
     }
 
     /// Nothing is believed of these inodes: what they say is only read ahead, of so many at the most.
@@ -204,7 +258,7 @@ mod tests {
 
     #[test]
     fn groups_of_one_word_do_not_take_each_other_for_their_own() {
-        let tables = Tables::of(4);
+        let tables = Tables::of(4, 0);
         assert_eq!(tables.get(0), None);
         tables.put(3, 17);
         tables.put(0, (1 << 48) - 1);
@@ -218,8 +272,29 @@ mod tests {
     }
 
     #[test]
+    fn tables_are_held_whole_within_a_bound() {
+        let tables = Tables::of(4, 100);
+        let before = tables.held_bytes();
+        let fill = |with: u8| {
+            move |bytes: &mut [u8]| {
+                bytes.fill(with);
+                true
+            }
+        };
+        assert_eq!(tables.keep_whole(1, 101, fill(1)), None);
+        assert_eq!(tables.keep_whole(1, 60, |_| false), None);
+        assert_eq!(tables.keep_whole(1, 60, fill(2)), Some(&[2; 60][..]));
+        assert_eq!(tables.keep_whole(2, 41, fill(3)), None);
+        // Another group of the same word, and the same one again.
+        assert_eq!(tables.keep_whole(5, 30, fill(4)), None);
+        assert_eq!(tables.keep_whole(1, 30, fill(5)), Some(&[2; 60][..]));
+        assert_eq!((tables.whole(1), tables.whole(5)), (Some(&[2; 60][..]), None));
+        assert_eq!(tables.held_bytes() - before, 60);
+    }
+
+    #[test]
     fn much_is_asked_of_a_table_for_the_first_time_once() {
-        let tables = Tables::of(4);
+        let tables = Tables::of(4, 0);
         let asked: Vec<Asked> = (0..6).map(|_| tables.count(1)).collect();
         assert_eq!(asked, [Asked::Little, Asked::Little, Asked::Little, Asked::FirstMuch, Asked::Much, Asked::Much]);
         assert_eq!(tables.count(2), Asked::Little);

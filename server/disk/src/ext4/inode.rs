@@ -47,6 +47,21 @@ enum Sum {
     Held,
 }
 
+/// What holds the bytes of an inode.
+enum Holder<'a> {
+    Table(&'a [u8]),
+    Block(Arc<Block>),
+}
+
+impl Holder<'_> {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Table(bytes) => bytes,
+            Self::Block(block) => block.bytes(),
+        }
+    }
+}
+
 /// Inodes of directories that were read and checked, by their numbers.
 pub(crate) struct Inodes(Cache<Arc<Inode>>);
 
@@ -211,15 +226,18 @@ impl Ext4 {
         Ok(bytes.unwrap_or_default().to_vec())
     }
 
-    fn inode_place(&self, number: u32) -> Result<(Arc<Block>, usize), TreeError> {
+    fn inode_place(&self, number: u32) -> Result<(Holder<'_>, usize), TreeError> {
         let superblock = &self.superblock;
         if number == 0 || number > superblock.inode_count {
             return Err(corrupt(format!("there is no inode {number}")));
         }
         let (group, index) = ((number - 1) / superblock.inodes_per_group, (number - 1) % superblock.inodes_per_group);
-        let table = self.inode_table(group)?;
         // At most 2^19 inodes of at most 2^16 bytes.
         let place = u64::from(index) * u64::from(superblock.inode_bytes);
+        if let Some(whole) = self.tables.whole(group) {
+            return Ok((Holder::Table(whole), place as usize));
+        }
+        let table = self.inode_table(group)?;
         let size = u64::from(superblock.block_bytes);
         let whole = (u64::from(superblock.inodes_per_group) * u64::from(superblock.inode_bytes)).div_ceil(size);
         let end = table
@@ -229,7 +247,7 @@ impl Ext4 {
         let (holder, start) = self.blocks.metadata_of_run(block, table..end, &|window| {
             self.window_was_read(group, block, table..end, window);
         })?;
-        Ok((holder, start + (place % size) as usize))
+        Ok((Holder::Block(holder), start + (place % size) as usize))
     }
 
     fn parse_inode(&self, number: u32, raw: &[u8], sum: Sum) -> Result<Inode, TreeError> {

@@ -1,9 +1,13 @@
 //! Where the bytes of a file lie, whichever of the three ways its inode tells it: extents, block numbers, or inline.
 
+use std::sync::{Arc, OnceLock};
+
 use dormouse_files::{meta::FileType, tree::TreeError};
 
 use super::{
-    Ext4, extents, indirect, inline,
+    Ext4,
+    ahead::Window,
+    extents, indirect, inline,
     inode::{Inode, flag},
     run::Run,
 };
@@ -60,8 +64,15 @@ impl Ext4 {
         Ok(wanted)
     }
 
-    /// Lends bytes of a file that lie together in memory.
-    pub(crate) fn lend_inode(&self, inode: &Inode, offset: u64, length: usize) -> Result<Option<&[u8]>, TreeError> {
+    /// Lends bytes of a file that lie together in memory, or were read there ahead of who reads such files in a row: then
+    /// `held` keeps them for as long as the file is open.
+    pub(crate) fn lend_inode<'a>(
+        &'a self,
+        inode: &Inode,
+        held: &'a OnceLock<Arc<Window>>,
+        offset: u64,
+        length: usize,
+    ) -> Result<Option<&'a [u8]>, TreeError> {
         let left = inode.size_bytes.saturating_sub(offset);
         if inode.has(flag::INLINE_DATA) || left == 0 || length == 0 {
             return Ok(None);
@@ -72,6 +83,19 @@ impl Ext4 {
         let within = offset % size;
         let most = left.min(run.length.saturating_mul(size) - within);
         let length = usize::try_from(most).unwrap_or(usize::MAX).min(length);
-        Ok(self.blocks.lend(start, within, length))
+        if let Some(lent) = self.blocks.lend(start, within, length) {
+            return Ok(Some(lent));
+        }
+        // Both are inside the file system, whose length in bytes has 64 bits.
+        let place = start * size + within;
+        let piece = place..place + length as u64;
+        if let Some(window) = held.get() {
+            return Ok(window.get(piece));
+        }
+        let read = |place: u64, buffer: &mut [u8]| self.blocks.read(place / size, place % size, buffer).is_ok();
+        match self.ahead.window(piece.clone(), self.blocks.end_bytes(), read) {
+            Some(window) => Ok(held.get_or_init(|| window).get(piece)),
+            None => Ok(None),
+        }
     }
 }

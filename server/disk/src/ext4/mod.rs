@@ -4,6 +4,7 @@
 //! disk, and none of them trusts a number that it has not checked. The facts come from the kernel's
 //! `Documentation/filesystems/ext4/`.
 
+pub(crate) mod ahead;
 pub(crate) mod blocks;
 mod cache;
 pub(crate) mod casefold;
@@ -32,6 +33,7 @@ use std::sync::Arc;
 use dormouse_files::tree::TreeError;
 
 use self::{
+    ahead::Ahead,
     blocks::Blocks,
     group::Tables,
     inode::Inodes,
@@ -48,6 +50,7 @@ pub(crate) struct Ext4 {
     tables: Tables,
     inodes: Inodes,
     names: Names,
+    ahead: Ahead,
     pub(crate) limits: DiskLimits,
     /// What fast commits say, asked before the blocks.
     pub(crate) changes: Option<Changes>,
@@ -57,19 +60,26 @@ impl Ext4 {
     /// `superblock` as it was read from `source`, with nothing of the journal over it.
     pub(crate) fn new(source: Arc<dyn BlockSource>, superblock: Superblock, limits: &DiskLimits) -> Self {
         let blocks = Blocks::new(source, &superblock, limits);
-        let tables = Tables::new(&superblock);
+        let tables = Tables::new(&superblock, limits.table_bytes_max);
         let (inodes, names) = (Inodes::new(limits.inode_bytes_max), Names::new(limits.name_bytes_max));
-        Self { superblock, blocks, tables, inodes, names, limits: limits.clone(), changes: None }
+        let ahead = Ahead::new(limits.ahead_bytes_max);
+        Self { superblock, blocks, tables, inodes, names, ahead, limits: limits.clone(), changes: None }
     }
 
     /// Bytes of memory that it holds, which grow while it is read, up to the bounds of its limits.
     pub(crate) fn held_bytes(&self) -> usize {
-        self.blocks.held_bytes() + self.tables.held_bytes() + self.inodes.held_bytes() + self.names.held_bytes()
+        let metadata = self.blocks.held_bytes() + self.tables.held_bytes() + self.inodes.held_bytes();
+        metadata + self.names.held_bytes() + self.ahead.held_bytes()
+    }
+
+    /// Lets go what was read ahead for calls that are over.
+    pub(crate) fn forget_content(&self) {
+        self.ahead.forget();
     }
 
     /// What was found out before the journal was laid over the disk may be older.
     fn forget(&mut self) {
-        self.tables = Tables::new(&self.superblock);
+        self.tables = Tables::new(&self.superblock, self.limits.table_bytes_max);
         self.inodes = Inodes::new(self.limits.inode_bytes_max);
         self.names = Names::new(self.limits.name_bytes_max);
     }

@@ -142,16 +142,18 @@ fn what_is_read_ahead_lies_on_the_disk_and_changes_no_answer() {
     for options in ["-t ext4 -b 4096", "-t ext3 -b 1024", "-t ext4 -b 4096 -N 30000"] {
         let image = Image::make(options, "128M", Some(place.path()));
         let expect = of_reader(&open(&image.spec())).unwrap();
-        let told = |is_fresh, look: &dyn Fn(&Volume)| {
+        let told_of = |table_bytes_max, is_fresh, look: &dyn Fn(&Volume)| {
             let bytes = fs::read(&image.path).unwrap();
             let source = Arc::new(Told { bytes, is_fresh, told: Mutex::default() });
             let held: Arc<dyn BlockSource> = source.clone();
-            let volume = Volume::from_source(held, Unsealed::Never, &DiskLimits::default());
+            let limits = DiskLimits { table_bytes_max, ..DiskLimits::default() };
+            let volume = Volume::from_source(held, Unsealed::Never, &limits);
             look(&volume.unwrap_or_else(|error| panic!("{error}")));
             let told = source.told.lock().unwrap().clone();
             assert!(told.iter().all(|(offset, length)| *length > 0 && offset + length <= source.len()), "{told:?}");
             told
         };
+        let told = |is_fresh, look: &dyn Fn(&Volume)| told_of(0, is_fresh, look);
         let all = |volume: &Volume| assert_same(&of_reader(volume).unwrap(), &expect);
         let little = |volume: &Volume| {
             let folder = volume.directory(&volume.root().unwrap(), b"7").unwrap();
@@ -166,6 +168,10 @@ fn what_is_read_ahead_lies_on_the_disk_and_changes_no_answer() {
         assert!(known.iter().map(|(_, length)| length).sum::<u64>() <= 4 << 20, "{options}: {known:?}");
         assert_eq!(told(true, &little), [(0, 8_192)], "{options}");
         assert_eq!(told(false, &little), [], "{options}");
+        // Tables that are read at once are told of to nobody.
+        let whole = told_of(16 << 20, true, &all);
+        assert!(whole.len() >= 31 && directories(&whole) == whole.len() - 1, "{options}: {whole:?}");
+        assert_eq!(told_of(16 << 20, false, &all), [], "{options}");
     }
 }
 
@@ -187,7 +193,9 @@ fn a_clone_answers_like_the_disk_and_leaves_it_as_it_is() {
     let expect = of_reader(&open(&spec_of(&path))).unwrap();
     assert_same(&of_reader(&clone).unwrap(), &expect);
     assert!(lent_like_copied(&clone) > 1_500_000);
-    assert_eq!(lent_like_copied(&open(&spec_of(&path))), 0, "what is not a clone is not mapped");
+    let limits = DiskLimits { ahead_bytes_max: 0, ..DiskLimits::default() };
+    let unmapped = Volume::open(&spec_of(&path), Unsealed::Never, &limits).unwrap();
+    assert_eq!(lent_like_copied(&unmapped), 0, "what is not a clone is not mapped");
     assert_eq!(digest(&path), before);
     let now = fs::metadata(&path).unwrap();
     assert_eq!((now.mtime_nsec(), now.ctime_nsec()), (meta.mtime_nsec(), meta.ctime_nsec()));
@@ -200,6 +208,88 @@ fn a_clone_answers_like_the_disk_and_leaves_it_as_it_is() {
     fs::write(&path, vec![0xAB; 64 << 20]).unwrap();
     assert!(matches!(clone.verify(), Err(TreeError::Changed)));
     assert_same(&of_reader(&clone).unwrap(), &expect);
+}
+
+#[test]
+fn small_files_that_lie_in_a_row_are_read_together() {
+    let place = tempfile::tempdir().unwrap();
+    crate::image::fill(place.path(), 400);
+    let large: Vec<u8> = (0..300_000_u32).flat_map(u32::to_le_bytes).collect();
+    for index in 0..400_usize {
+        let begin = index * 2_000;
+        fs::write(place.path().join(format!("row-{index:03}")), &large[begin..begin + 1_000 + index * 50]).unwrap();
+    }
+    fs::write(place.path().join("row-400"), &large).unwrap();
+    for options in ["-t ext4 -b 4096", "-t ext3 -b 1024"] {
+        let image = Image::make(options, "64M", Some(place.path()));
+        let limits = |ahead_bytes_max| DiskLimits { ahead_bytes_max, ..DiskLimits::default() };
+        for ahead_bytes_max in [0, 64 << 10, 4 << 20] {
+            let limits = limits(ahead_bytes_max);
+            let volume = Volume::open(&image.spec(), Unsealed::Never, &limits).unwrap();
+            let lent_bytes = lent_like_copied(&volume);
+            let expect = if ahead_bytes_max < 4 << 20 { ahead_bytes_max as u64 } else { 2_000_000 };
+            assert!(lent_bytes >= expect && (lent_bytes == 0) == (expect == 0), "{options}: {lent_bytes} of {expect}");
+            let held = volume.held_bytes();
+            volume.verify().unwrap();
+            let content = held - volume.held_bytes();
+            assert!(content <= ahead_bytes_max && (content == 0) == (ahead_bytes_max == 0), "{options}: {content}");
+            assert_same(&of_reader(&volume).unwrap(), &of_reader(&open(&image.spec())).unwrap());
+        }
+    }
+}
+
+/// A disk of which one block cannot be read.
+struct Broken {
+    bytes: Vec<u8>,
+    place: u64,
+}
+
+impl BlockSource for Broken {
+    fn len(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        if (offset..offset + buffer.len() as u64).contains(&self.place) {
+            return Err(io::Error::other("a broken block"));
+        }
+        let held = self.bytes.get(offset as usize..).and_then(|bytes| bytes.get(..buffer.len()));
+        buffer.copy_from_slice(held.ok_or(io::ErrorKind::UnexpectedEof)?);
+        Ok(())
+    }
+
+    fn stamp(&self) -> io::Result<Vec<LayerStamp>> {
+        Ok(Vec::new())
+    }
+}
+
+#[test]
+fn a_block_that_cannot_be_read_takes_no_other_file_with_it() {
+    let place = tempfile::tempdir().unwrap();
+    let names: Vec<String> = (0..200).map(|index| format!("row-{index:03}")).collect();
+    for name in &names {
+        fs::write(place.path().join(name), name.repeat(1_000)).unwrap();
+    }
+    let image = Image::make("-t ext4 -b 4096", "32M", Some(place.path()));
+    let bytes = fs::read(&image.path).unwrap();
+    let mark = "row-100".repeat(10);
+    let at = bytes.windows(mark.len()).position(|window| window == mark.as_bytes()).unwrap();
+    let source = Arc::new(Broken { bytes, place: at as u64 });
+    let volume = Volume::from_source(source, Unsealed::Never, &DiskLimits::default()).unwrap();
+    let root = volume.root().unwrap();
+    for name in &names {
+        let (file, meta) = volume.open(&root, name.as_bytes()).unwrap();
+        let length = meta.size_bytes as usize;
+        let mut copy = vec![0; length];
+        let read = match volume.lend(&file, 0, length).unwrap() {
+            Some(lent) => Ok(lent.to_vec()),
+            None => volume.read_at(&file, 0, &mut copy).map(|_| copy),
+        };
+        match read {
+            Ok(bytes) => assert!(bytes == name.repeat(1_000).as_bytes() && name != "row-100", "{name}"),
+            Err(error) => assert!(matches!(error, TreeError::Io(_)) && name == "row-100", "{name}: {error}"),
+        }
+    }
 }
 
 #[test]
@@ -255,12 +345,15 @@ fn what_is_kept_in_memory_has_a_bound_and_changes_no_answer() {
         cache_bytes_max: 128 << 10,
         inode_bytes_max: 16 << 10,
         name_bytes_max: 64 << 10,
+        table_bytes_max: 0,
         ..DiskLimits::default()
     };
     let bound = limits.cache_bytes_max + limits.inode_bytes_max + limits.name_bytes_max;
     let volume = Volume::open(&image.spec(), Unsealed::Never, &limits).unwrap();
     for _ in 0..2 {
         assert_same(&of_reader(&volume).unwrap(), &expect);
+        assert!(volume.held_bytes() <= bound + limits.ahead_bytes_max, "{}", volume.held_bytes());
+        volume.verify().unwrap();
         assert!(volume.held_bytes() <= bound, "{} of {bound}", volume.held_bytes());
     }
     // Names that are not there are kept too, and no more of them than the bound allows.

@@ -1,0 +1,300 @@
+//! Content that is read before it is asked for.
+//!
+//! Files that were made one behind the other lie one behind the other, and are mostly read so. Each by itself costs a
+//! system call, and the kernel copies a small piece at half the speed of a large one. So whoever reads small files in the order
+//! in which they lie gets them out of a window that was read at once: the first time a small one, then one twice as large, up to a
+//! bound. Whoever jumps about pays for a look at a few numbers.
+//!
+//! Windows are lent, never copied again, and are let go when the call that read them is over ([`Ahead::forget`]): an idle
+//! disk holds none, and none outlives the check that its disk has not changed.
+
+use std::{
+    ops::Range,
+    sync::{
+        Arc, Mutex, OnceLock, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+/// How many readers in a row are told apart.
+const STREAM_COUNT: usize = 4;
+/// The first window of a reader that was found to go on where it ended.
+const FIRST_WINDOW_BYTES: usize = 128 << 10;
+/// Bytes that a reader may leave out and still goes on where it ended: a directory, a file of another kind.
+const GAP_BYTES: u64 = 64 << 10;
+/// A piece that is longer is read by itself, and is as quick.
+const PIECE_BYTES_MAX: usize = 128 << 10;
+
+/// Bytes of the disk that are read once, by the first who wants some of them; the others wait for that.
+pub(crate) struct Window {
+    place: Range<u64>,
+    /// Nothing where they could not be read: each piece is then asked for by itself, and says why.
+    bytes: OnceLock<Option<Vec<u8>>>,
+}
+
+impl Window {
+    /// The bytes at a place, if the window holds all of them.
+    pub(crate) fn get(&self, place: Range<u64>) -> Option<&[u8]> {
+        if place.start < self.place.start || place.end > self.place.end {
+            return None;
+        }
+        let bytes = self.bytes.get()?.as_ref()?;
+        // Inside of what was found to fit, so it fits in memory.
+        bytes.get((place.start - self.place.start) as usize..(place.end - self.place.start) as usize)
+    }
+
+    /// Bytes in memory.
+    fn held_bytes(&self) -> usize {
+        self.bytes.get().and_then(Option::as_ref).map_or(0, Vec::capacity)
+    }
+}
+
+/// A reader that was seen.
+#[derive(Default)]
+struct Stream {
+    /// Where its last piece ended.
+    next: u64,
+    /// Bytes of its next window; 0: it was not yet found to go on where it ended.
+    window_bytes: usize,
+    window: Option<Arc<Window>>,
+    /// When it was last seen, in pieces.
+    seen: u64,
+}
+
+#[derive(Default)]
+struct Streams {
+    streams: [Stream; STREAM_COUNT],
+    pieces: u64,
+    /// Memory of a window that was let go, for the next: fresh memory costs as much as what is read into it.
+    spare: Vec<u8>,
+}
+
+/// A window, and memory for it where it is new.
+type Found = (Arc<Window>, Vec<u8>);
+
+/// The readers of one disk and their windows.
+pub(crate) struct Ahead {
+    streams: Mutex<Streams>,
+    window_bytes_max: usize,
+    window_count: AtomicUsize,
+}
+
+impl Ahead {
+    /// All windows together hold at most `bytes_max` bytes, but those that are still lent; none are made of 0.
+    pub(crate) fn new(bytes_max: usize) -> Self {
+        Self {
+            streams: Mutex::default(),
+            window_bytes_max: bytes_max / STREAM_COUNT,
+            window_count: AtomicUsize::new(0),
+        }
+    }
+
+    /// A window that holds a piece, if there is one or one pays. `end` is where the file system ends, and `read` fills a buffer from
+    /// a place before it.
+    pub(crate) fn window(
+        &self,
+        piece: Range<u64>,
+        end: u64,
+        read: impl FnOnce(u64, &mut [u8]) -> bool,
+    ) -> Option<Arc<Window>> {
+        let (window, mut bytes) = self.find(&piece, end)?;
+        let fill = || {
+            if bytes.is_empty() {
+                bytes = vec![0; self.window_bytes_max];
+            }
+            // At most so many.
+            let wanted = bytes.get_mut(..(window.place.end - window.place.start) as usize)?;
+            read(window.place.start, wanted).then_some(bytes)
+        };
+        // No lock is held meanwhile but this window's own.
+        window.bytes.get_or_init(fill).is_some().then_some(window)
+    }
+
+    fn find(&self, piece: &Range<u64>, end: u64) -> Option<Found> {
+        let piece_bytes = usize::try_from(piece.end.checked_sub(piece.start)?).ok()?;
+        let mut guard = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
+        let Streams { streams, pieces, spare } = &mut *guard;
+        *pieces += 1;
+        let holds = |stream: &&mut Stream| {
+            let window = stream.window.as_ref();
+            window.is_some_and(|window| window.place.start <= piece.start && piece.end <= window.place.end)
+        };
+        if let Some(stream) = streams.iter_mut().find(holds) {
+            (stream.next, stream.seen) = (piece.end, *pieces);
+            return stream.window.clone().map(|window| (window, Vec::new()));
+        }
+        let goes_on =
+            |stream: &&mut Stream| (stream.next..=stream.next.saturating_add(GAP_BYTES)).contains(&piece.start);
+        let Some(stream) = streams.iter_mut().find(|stream| stream.seen > 0 && goes_on(stream)) else {
+            let oldest = streams.iter_mut().min_by_key(|stream| stream.seen)?;
+            if oldest.window.is_some() {
+                self.window_count.fetch_sub(1, Ordering::Relaxed);
+            }
+            *oldest = Stream { next: piece.end, seen: *pieces, ..Stream::default() };
+            return None;
+        };
+        (stream.next, stream.seen) = (piece.end, *pieces);
+        let first = FIRST_WINDOW_BYTES.min(self.window_bytes_max);
+        let window_bytes = stream.window_bytes.max(first);
+        if piece_bytes > PIECE_BYTES_MAX.min(window_bytes / 2) {
+            return None;
+        }
+        stream.window_bytes = window_bytes.saturating_mul(2).min(self.window_bytes_max);
+        let place = piece.start..piece.start.saturating_add(window_bytes as u64).min(end).max(piece.end);
+        let window = Arc::new(Window { place, bytes: OnceLock::new() });
+        match stream.window.replace(Arc::clone(&window)) {
+            None => {
+                self.window_count.fetch_add(1, Ordering::Relaxed);
+            }
+            Some(before) => {
+                // Nobody else can find it any more.
+                if let Some(bytes) = Arc::into_inner(before).and_then(|window| window.bytes.into_inner().flatten()) {
+                    *spare = bytes;
+                }
+            }
+        }
+        Some((window, std::mem::take(spare)))
+    }
+
+    /// Lets all windows go that nobody has.
+    pub(crate) fn forget(&self) {
+        // Whoever made one asks again after its own call, so none is missed for long.
+        if self.window_count.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        let mut guard = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
+        for stream in &mut guard.streams {
+            stream.window = None;
+        }
+        guard.spare = Vec::new();
+        self.window_count.store(0, Ordering::Relaxed);
+    }
+
+    /// Bytes in memory.
+    pub(crate) fn held_bytes(&self) -> usize {
+        let guard = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
+        let windows = guard.streams.iter().filter_map(|stream| stream.window.as_ref());
+        guard.spare.capacity() + windows.map(|window| window.held_bytes()).sum::<usize>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const END: u64 = 64 << 20;
+
+    /// The window of a piece, filled with what tells its place.
+    fn window(ahead: &Ahead, piece: Range<u64>) -> Option<Arc<Window>> {
+        ahead.window(piece, END, |place, buffer| {
+            for (at, byte) in (place..).zip(buffer) {
+                *byte = of_place(at);
+            }
+            true
+        })
+    }
+
+    fn of_place(place: u64) -> u8 {
+        (place ^ place >> 8 ^ place >> 16) as u8
+    }
+
+    fn check(window: &Window, piece: Range<u64>) {
+        let bytes = window.get(piece.clone()).unwrap();
+        assert!(piece.map(of_place).eq(bytes.iter().copied()));
+    }
+
+    #[test]
+    fn who_goes_on_where_it_ended_gets_windows_that_grow() {
+        let ahead = Ahead::new(4 << 20);
+        let mut lengths = Vec::new();
+        // The first piece says nothing yet.
+        for begin in (0..8 << 20).step_by(16 << 10) {
+            let piece = begin..begin + 10_000;
+            match window(&ahead, piece.clone()) {
+                None => assert_eq!(begin, 0),
+                Some(window) => {
+                    check(&window, piece);
+                    lengths.push((window.place.end - window.place.start) >> 10);
+                }
+            }
+        }
+        lengths.dedup();
+        assert_eq!(lengths, [128, 256, 512, 1_024]);
+        assert!(ahead.held_bytes() <= 4 << 20);
+        ahead.forget();
+        assert_eq!(ahead.held_bytes(), 0);
+        // The disk's end is no window's middle.
+        for piece in [END - 9_000..END - 8_000, END - 8_000..END - 7_000, END - 100..END] {
+            if let Some(window) = window(&ahead, piece.clone()) {
+                assert_eq!(window.place.end, END);
+                check(&window, piece);
+            }
+        }
+    }
+
+    #[test]
+    fn who_jumps_about_or_reads_long_pieces_gets_none() {
+        let ahead = Ahead::new(4 << 20);
+        for index in 0..1_000_u64 {
+            let begin = index * 7_919 % 1_000 * 200_000;
+            assert!(window(&ahead, begin..begin + 4_096).is_none());
+        }
+        for begin in (0..8 << 20).step_by(256 << 10) {
+            assert!(window(&ahead, begin..begin + (256 << 10)).is_none());
+        }
+        let none = Ahead::new(0);
+        assert!((0..100_u64).all(|at| window(&none, at * 4_096..at * 4_096 + 4_096).is_none()));
+        assert_eq!((ahead.held_bytes(), none.held_bytes()), (0, 0));
+        assert!(window(&ahead, u64::MAX - 10..u64::MAX).is_none());
+    }
+
+    #[test]
+    fn readers_in_a_row_do_not_take_each_other_for_one() {
+        let ahead = Ahead::new(4 << 20);
+        let mut hits = [0; STREAM_COUNT];
+        for step in 0..100_u64 {
+            for (reader, hits) in (0_u64..).zip(&mut hits) {
+                let begin = reader * (10 << 20) + step * 20_000;
+                if let Some(window) = window(&ahead, begin..begin + 20_000) {
+                    check(&window, begin..begin + 20_000);
+                    *hits += 1;
+                }
+            }
+        }
+        assert_eq!(hits, [99; STREAM_COUNT]);
+        // A window that is lent stays where it is when its place is taken.
+        let lent = window(&ahead, 1_980_000..2_000_000).unwrap();
+        for begin in (20 << 20..60 << 20).step_by(50_000) {
+            window(&ahead, begin..begin + 50_000);
+        }
+        check(&lent, 1_980_000..2_000_000);
+    }
+
+    #[test]
+    fn one_reads_and_the_others_wait() {
+        let ahead = Ahead::new(4 << 20);
+        assert!(window(&ahead, 0..4_096).is_none());
+        let reads = AtomicUsize::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    let found = ahead.window(4_096..8_192, END, |_, buffer| {
+                        reads.fetch_add(1, Ordering::Relaxed);
+                        buffer.fill(7);
+                        true
+                    });
+                    assert_eq!(found.unwrap().get(4_096..8_192), Some(&[7; 4_096][..]));
+                });
+            }
+        });
+        assert_eq!(reads.into_inner(), 1);
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_in_no_window() {
+        let ahead = Ahead::new(4 << 20);
+        assert!(window(&ahead, 0..4_096).is_none());
+        assert!(ahead.window(4_096..8_192, END, |_, _| false).is_none());
+        assert!(ahead.window(8_192..9_000, END, |_, _| panic!("it was tried")).is_none());
+    }
+}
