@@ -292,6 +292,8 @@ impl Blocks {
     fn read_source(&self, place: u64, buffer: &mut [u8]) -> Result<(), TreeError> {
         self.source.read_at(place, buffer).map_err(|error| match error.kind() {
             io::ErrorKind::UnexpectedEof => corrupt(format!("the disk ends before byte {place} and what follows it")),
+            // A layer's own format does not hold.
+            io::ErrorKind::InvalidData => corrupt(error.to_string()),
             _ => TreeError::Io(error),
         })
     }
