@@ -4,7 +4,7 @@
 //! pattern (re2: RE2 → canonical regex)   globs (gitignore-style)
 //!          └──────────┬────────────────────────┘
 //!      plan (which work is next, threads, path order, early stop)
-//!        └─ file (open, read within bounds; list into work)   held (which directories are open)
+//!        └─ file (open; list into work)   content (read within bounds)   held (which directories are open)
 //!             └─ scan (bytes → matches and context; steady where a pattern is slow)   size (encoded bytes) ──► sink
 //! ```
 //! A tree that is known to stand still may have an [`index`]: then `indexed` goes over its files instead of a walk, and opens
@@ -12,6 +12,7 @@
 //! searched.
 
 mod any_case;
+mod content;
 mod file;
 pub mod globs;
 mod held;
