@@ -6,6 +6,7 @@
 //!      plan (which work is next, threads, path order, early stop)
 //!        └─ file (open; list into work)   content (read within bounds)   held (which directories are open)
 //!             └─ scan (bytes → matches and context; steady where a pattern is slow)   size (encoded bytes) ──► sink
+//!                  └─ any_case, window (where a pattern may match, found many bytes at a time)
 //! ```
 //! A tree that is known to stand still may have an [`index`]: then `indexed` goes over its files instead of a walk, and opens
 //! those that may match. No map of a live file, no `.gitignore`; symbolic links are never followed beneath the path that is
@@ -25,6 +26,7 @@ mod re2;
 mod scan;
 mod size;
 mod steady;
+mod window;
 
 use std::sync::atomic::AtomicBool;
 
