@@ -425,4 +425,20 @@ mod tests {
         assert!(!is_by_literals(r"\b[a-z]+\b"));
         assert!(!is_by_literals(r"x*"));
     }
+
+    #[test]
+    fn a_window_that_is_found_everywhere_is_given_up() {
+        let is_worth = |text: &[u8]| {
+            let pattern = new("[A-Z]_[0-9]+x", Syntax::Regex).unwrap();
+            assert!(matches!(&pattern.kind, Kind::Regex { window: Some(_), .. }));
+            let mut searcher = Searcher::new(&pattern);
+            let mut at = 0;
+            while let Some(place) = searcher.candidate(&text[at..]) {
+                at += place + 1;
+            }
+            searcher.worth.is_there()
+        };
+        assert!(is_worth(&[&b"let one = two;\n".repeat(200), &b"A_0\n"[..]].concat().repeat(10)));
+        assert!(!is_worth(&b"A_0\n".repeat(1_000)));
+    }
 }
