@@ -98,6 +98,8 @@ fn a_file_that_is_a_mount_point_is_not_replaced_and_one_behind_it_is_outside() {
     let Some(_mount) = Mount::make("a file that is a mount point", &arguments, &site.file("/a")) else { return };
     let refusal = site.patch(ask::content(LIVE, "/a", &b"three\n"[..])).expect_err("it is a mount point");
     assert!(matches!(refusal.reason, ErrorReason::MountPoint | ErrorReason::PathOutsideWorkspace), "{refusal:?}");
+    let refusal = site.read(ask::read(LIVE, "/a")).expect_err("it lies behind a mount");
+    refusal.expect(ErrorReason::PathOutsideWorkspace);
     let elsewhere = site.place().join("elsewhere").display().to_string();
     let arguments = ["--bind", &elsewhere];
     let Some(_mount) = Mount::make("a directory that is a mount point", &arguments, &site.file("/inner")) else {
@@ -107,6 +109,8 @@ fn a_file_that_is_a_mount_point_is_not_replaced_and_one_behind_it_is_outside() {
         let refusal = site.patch(ask::content(LIVE, path, &b"three\n"[..])).expect_err("it lies behind a mount");
         assert!(matches!(refusal.reason, ErrorReason::PathOutsideWorkspace | ErrorReason::MountPoint), "{refusal:?}");
     }
+    let found = site.search(ask::search(LIVE, "/", "two")).expect("it searches");
+    assert_eq!(found.paths(), [] as [&str; 0], "neither is what lies behind them");
     assert_eq!(fs::read(site.place().join("elsewhere/b")).expect("it is there"), b"two\n");
     assert_eq!(fs::read(site.place().join("other")).expect("it is there"), b"two\n");
 }

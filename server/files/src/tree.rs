@@ -127,6 +127,13 @@ pub trait Tree: Send + Sync {
     /// otherwise never fewer than asked for while the file has more.
     fn read_at(&self, file: &Self::File, offset: u64, buffer: &mut [u8]) -> Result<usize, TreeError>;
 
+    /// As [`Tree::read_at`], of a file that ended at `end` when it was opened and into a buffer that reaches beyond: bytes
+    /// that end exactly there may be taken for all that there is, without a second look for more.
+    fn read_rest(&self, file: &Self::File, offset: u64, end: u64, buffer: &mut [u8]) -> Result<usize, TreeError> {
+        let _ = end;
+        self.read_at(file, offset, buffer)
+    }
+
     /// Lends bytes that lie in memory, at most `length` of them and at least 1, from `offset`; nothing where the tree does
     /// not map its bytes, or not here: then [`Tree::read_at`] serves.
     fn lend<'a>(&'a self, file: &'a Self::File, offset: u64, length: usize) -> Result<Option<&'a [u8]>, TreeError> {

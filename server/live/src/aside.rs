@@ -21,12 +21,7 @@ use rustix::{
     io::Errno,
 };
 
-use crate::{
-    journal,
-    state::State,
-    sweep,
-    tree::{LiveTree, open_beneath},
-};
+use crate::{beneath::open_beneath, journal, state::State, sweep, tree::LiveTree};
 
 /// Names the root that the journal belongs to.
 const ROOT_NAME: &str = "root";

@@ -29,14 +29,7 @@ use rustix::{
     io::Errno,
 };
 
-use crate::{
-    displaced::Settled,
-    errno::fault,
-    fail::Rule,
-    locate::Place,
-    state::State,
-    tree::{Identity, read_full_at},
-};
+use crate::{displaced::Settled, errno::fault, fail::Rule, locate::Place, read, state::State, tree::Identity};
 
 /// Tries to get a lease, and to exchange under a whole one.
 const LEASE_ATTEMPT_COUNT_MAX: u32 = 20;
@@ -132,7 +125,7 @@ fn holds(file: &File, content: &[u8]) -> io::Result<bool> {
     let mut piece = vec![0; COMPARE_PIECE_BYTES.min(content.len() + 1)];
     let mut offset = 0;
     loop {
-        let count = read_full_at(file, offset as u64, &mut piece)?;
+        let count = read::full_at(file, offset as u64, &mut piece)?;
         let expect = &content[offset..content.len().min(offset + piece.len())];
         if piece[..count] != *expect {
             return Ok(false);
@@ -152,7 +145,7 @@ pub(crate) fn revision_of(file: &File) -> io::Result<Revision> {
     let mut piece = vec![0; size.saturating_add(1).clamp(HASH_PIECE_BYTES_MIN, HASH_PIECE_BYTES_MAX)];
     let mut offset = 0;
     loop {
-        let count = read_full_at(file, offset, &mut piece)?;
+        let count = read::full_at(file, offset, &mut piece)?;
         hasher.update(&piece[..count]);
         if count < piece.len() {
             return Ok(hasher.finish());

@@ -21,10 +21,11 @@ use crate::{
     inner::{Changing, Inner, Recording},
     ledger::{Claim, now},
     locate::{Place, at_component},
+    read,
     record::{Action, Answer, Intent},
     stage::{Directories, PARENT_MODE, Staged},
     state::State,
-    tree::{Identity, meta_of, read_full_at},
+    tree::{Identity, meta_of},
 };
 
 /// A regular file that is there.
@@ -106,7 +107,7 @@ impl Existing {
         }
         // One byte more than it should have: a file that grows while it is read is seen to.
         let mut content = vec![0; usize::try_from(self.meta.size_bytes).unwrap_or(0) + 1];
-        let count = read_full_at(&self.file, 0, &mut content).map_err(|error| io_fault(path, error))?;
+        let count = read::full_at(&self.file, 0, &mut content).map_err(|error| io_fault(path, error))?;
         if count as u64 > bytes_max {
             return Err(too_large(count as u64));
         }

@@ -31,13 +31,13 @@ use rustix::{
 };
 
 use crate::{
+    beneath::open_beneath,
     commit::{Stamp, revision_of},
     ledger::{Ticket, now},
     limits::LiveLimits,
     lingering::{Caretaker, Haste, Lingering},
     state::State,
     sweep::Sweeper,
-    tree::open_beneath,
 };
 
 /// Up to this size a displaced file is read again whatever its times say: older kernels tell times by the tick, and a write

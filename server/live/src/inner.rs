@@ -15,6 +15,7 @@ use rustix::{
 };
 
 use crate::{
+    beneath::open_beneath,
     displaced::{Displaced, LateWriteListener, Leftovers},
     errno::fault,
     error::OpenError,
@@ -26,7 +27,7 @@ use crate::{
     record::Answer,
     recover,
     state::{Found, MaybeState, State},
-    tree::{Identity, LiveTree, open_beneath},
+    tree::{Identity, LiveTree},
     workspace::Stats,
 };
 

@@ -19,7 +19,7 @@ use std::{
 
 use rustix::fs::{self, Mode, OFlags};
 
-use crate::{record::RECORD_BYTES_MAX, tree::read_full_at};
+use crate::{read, record::RECORD_BYTES_MAX};
 
 /// In the state directory.
 pub(crate) const FILE_NAMES: [&str; 2] = ["journal.0", "journal.1"];
@@ -179,7 +179,7 @@ fn header(generation: u64) -> [u8; 24] {
 
 fn read_header(file: &File) -> io::Result<Option<u64>> {
     let mut bytes = [0; 24];
-    let count = read_full_at(file, 0, &mut bytes)?;
+    let count = read::full_at(file, 0, &mut bytes)?;
     let [_, _, _, _, _, _, _, _, generation @ ..] = bytes;
     let generation = u64::from_le_bytes([
         generation[0],
@@ -196,7 +196,7 @@ fn read_header(file: &File) -> io::Result<Option<u64>> {
 
 fn is_blank(file: &File) -> io::Result<bool> {
     let mut bytes = [0; 24];
-    read_full_at(file, 0, &mut bytes)?;
+    read::full_at(file, 0, &mut bytes)?;
     Ok(bytes == [0; 24])
 }
 
@@ -214,7 +214,7 @@ fn framed(record: &[u8], generation: u64, index: u64) -> Vec<u8> {
 
 fn read_record(file: &File, at: u64, end: u64, generation: u64, index: u64) -> io::Result<Option<Vec<u8>>> {
     let mut head = [0; RECORD_HEADER_BYTES];
-    if at + RECORD_HEADER_BYTES as u64 > end || read_full_at(file, at, &mut head)? < head.len() {
+    if at + RECORD_HEADER_BYTES as u64 > end || read::full_at(file, at, &mut head)? < head.len() {
         return Ok(None);
     }
     let length = u32::from_le_bytes([head[4], head[5], head[6], head[7]]) as usize;
@@ -222,7 +222,7 @@ fn read_record(file: &File, at: u64, end: u64, generation: u64, index: u64) -> i
         return Ok(None);
     }
     let mut record = vec![0; length];
-    if read_full_at(file, at + RECORD_HEADER_BYTES as u64, &mut record)? < length {
+    if read::full_at(file, at + RECORD_HEADER_BYTES as u64, &mut record)? < length {
         return Ok(None);
     }
     let expect = framed(&record, generation, index);

@@ -15,6 +15,7 @@
 
 mod aside;
 mod attributes;
+mod beneath;
 mod commit;
 mod content;
 mod displaced;
@@ -32,6 +33,7 @@ mod make_directory;
 pub mod mounts;
 mod nested;
 mod patch;
+mod read;
 mod record;
 mod recover;
 mod remove;

@@ -15,8 +15,9 @@ use rustix::{
 };
 
 use crate::{
+    beneath::{open_across, open_beneath},
     errno::tree_error,
-    tree::{Identity, LiveDirectory, STATE_NAME, open_across, open_beneath},
+    tree::{Identity, LiveDirectory, STATE_NAME},
 };
 
 /// The root of a mount that is held.

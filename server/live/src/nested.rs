@@ -33,6 +33,7 @@ use dormouse_files::{
 use rustix::fs::OFlags;
 
 use crate::{
+    beneath::open_beneath,
     displaced::{LateWrite, LateWriteListener},
     errno::fault,
     error::OpenError,
@@ -42,7 +43,7 @@ use crate::{
     locate::{Parents, locate, resolved},
     mounts::Mounts,
     patch::parents,
-    tree::{LiveDirectory, LiveTree, open_beneath},
+    tree::{LiveDirectory, LiveTree},
     workspace::Stats,
 };
 

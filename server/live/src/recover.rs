@@ -139,7 +139,7 @@ fn give_back(state: &State, parent: Option<&LiveDirectory>, intent: &Intent) -> 
         Answer::Place(_) | Answer::Remove(_) => return Ok(false),
     };
     let flags = fs::OFlags::RDONLY | fs::OFlags::NOFOLLOW | fs::OFlags::NONBLOCK;
-    let is_unwritten = match crate::tree::open_beneath(parent, &intent.name, flags) {
+    let is_unwritten = match crate::beneath::open_beneath(parent, &intent.name, flags) {
         Ok(file) => revision_of(&file.into())? == ours,
         Err(_) => false,
     };

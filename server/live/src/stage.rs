@@ -23,10 +23,11 @@ use rustix::{
 
 use crate::{
     attributes,
+    beneath::open_beneath,
     fail::Rule,
     state::State,
     sweep,
-    tree::{Identity, LiveDirectory, open_beneath},
+    tree::{Identity, LiveDirectory},
 };
 
 /// Permission bits of directories made on the way to a file.

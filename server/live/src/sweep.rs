@@ -19,7 +19,7 @@ use rustix::{
     io::Errno,
 };
 
-use crate::{state::State, tree::open_beneath};
+use crate::{beneath::open_beneath, state::State};
 
 /// Bytes that one getdents64(2) call fills.
 const NAMES_BUFFER_BYTES: usize = 32 << 10;

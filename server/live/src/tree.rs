@@ -1,6 +1,6 @@
 //! A directory of this host as a [`Tree`].
 //!
-//! Every name is opened by openat2(2) relative to a held directory, beneath it, without following a symbolic or magic
+//! Every name is opened ([`crate::beneath`]) relative to a held directory, beneath it, without following a symbolic or magic
 //! link and without crossing a mount, but into one that is a part of the workspace ([`crate::mounts`]). A held descriptor follows its directory wherever that is moved: what the workspace
 //! sees must itself be a mount, so that its processes cannot move a directory out of it (`EXDEV`, rename(2)).
 //!
@@ -10,11 +10,11 @@ use std::{
     fs::File,
     mem::MaybeUninit,
     ops::ControlFlow,
-    os::{
-        fd::{AsFd, BorrowedFd, OwnedFd},
-        unix::fs::FileExt,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
     },
-    sync::Arc,
 };
 
 use dormouse_files::{
@@ -22,18 +22,20 @@ use dormouse_files::{
     tree::{self, Name, Tree, TreeError},
 };
 use rustix::{
-    fs::{self, AtFlags, Mode, OFlags, RawDir, ResolveFlags, Stat},
+    fs::{self, AtFlags, OFlags, RawDir, Stat},
     io::Errno,
 };
 
 use crate::{
+    beneath::open_beneath,
     errno::tree_error,
     mounts::{self, Entered, Mounts},
+    read,
 };
 
 /// The one name at the root that may be the agent's own.
 pub(crate) const STATE_NAME: &[u8] = b".dormouse";
-/// openat2(2) answers `EAGAIN` while it cannot rule out a race with a rename or mount elsewhere.
+/// How often a name is looked at that is a directory and none in turn.
 const OPEN_ATTEMPTS_MAX: u32 = 64;
 /// Bytes that one getdents64(2) call fills.
 const NAMES_BUFFER_BYTES: usize = 32 << 10;
@@ -60,6 +62,8 @@ struct Held {
     path_only: bool,
     /// The mount that was stepped into on the way; nothing on the root's own.
     entered: Option<Entered>,
+    /// Whether the descriptor's own position may be elsewhere than at the beginning of the listing.
+    listed: AtomicBool,
 }
 
 /// A regular file that is held open for reading.
@@ -111,7 +115,9 @@ impl LiveDirectory {
 impl LiveTree {
     /// Over a root that is held already; `hidden` is the state directory where it lies in the root.
     pub(crate) fn new(root: OwnedFd, hidden: Option<Identity>) -> Self {
-        let held = Held { descriptor: root, is_root: true, path_only: false, entered: None };
+        // Held for long, and some file systems list a descriptor as the directory was when it was opened (btrfs).
+        let listed = AtomicBool::new(true);
+        let held = Held { descriptor: root, is_root: true, path_only: false, entered: None, listed };
         Self { root: LiveDirectory(Arc::new(held)), hidden, mounts: None }
     }
 
@@ -147,34 +153,13 @@ impl LiveTree {
     fn enter(&self, parent: &LiveDirectory, name: &[u8]) -> Result<LiveDirectory, TreeError> {
         let Some(mounts) = &self.mounts else { return Err(TreeError::Outside) };
         let (descriptor, entered, path_only) = mounts::enter(&**mounts, parent, name)?;
-        Ok(LiveDirectory(Arc::new(Held { descriptor, is_root: true, path_only, entered: Some(entered) })))
+        let (entered, listed) = (Some(entered), AtomicBool::new(false));
+        Ok(LiveDirectory(Arc::new(Held { descriptor, is_root: true, path_only, entered, listed })))
     }
 
     fn kind_of(&self, parent: &LiveDirectory, name: &[u8]) -> Result<FileType, TreeError> {
         Ok(self.stat(parent, name)?.kind)
     }
-}
-
-/// Opens one name beneath `parent`, and nothing else.
-pub(crate) fn open_beneath(parent: impl AsFd, name: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
-    open_resolved(parent, name, flags, ResolveFlags::NO_XDEV)
-}
-
-/// As [`open_beneath`], into whatever is mounted there.
-pub(crate) fn open_across(parent: impl AsFd, name: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
-    open_resolved(parent, name, flags, ResolveFlags::empty())
-}
-
-fn open_resolved(parent: impl AsFd, name: &[u8], flags: OFlags, bound: ResolveFlags) -> Result<OwnedFd, Errno> {
-    let resolve = bound | ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-    let mut last = Errno::AGAIN;
-    for _ in 0..OPEN_ATTEMPTS_MAX {
-        match fs::openat2(&parent, name, flags | OFlags::CLOEXEC, Mode::empty(), resolve) {
-            Err(errno @ (Errno::AGAIN | Errno::INTR)) => last = errno,
-            other => return other,
-        }
-    }
-    Err(last)
 }
 
 /// From stat(2); nothing where the type bits are none of the seven.
@@ -234,8 +219,8 @@ impl Tree for LiveTree {
         if self.hidden_in(parent).is_some() && self.hides_inode(parent, &fs::fstat(&descriptor).map_err(tree_error)?) {
             return Err(TreeError::NotFound);
         }
-        let entered = parent.0.entered;
-        Ok(LiveDirectory(Arc::new(Held { descriptor, is_root: false, path_only, entered })))
+        let (entered, listed) = (parent.0.entered, AtomicBool::new(false));
+        Ok(LiveDirectory(Arc::new(Held { descriptor, is_root: false, path_only, entered, listed })))
     }
 
     fn stat(&self, parent: &LiveDirectory, name: &[u8]) -> Result<Meta, TreeError> {
@@ -267,11 +252,16 @@ impl Tree for LiveTree {
         if directory.0.path_only {
             return Err(TreeError::PermissionDenied);
         }
-        // The position of a listing belongs to an open file description, and the held one is shared: open another.
-        let own = open_beneath(directory, b".", OFlags::RDONLY | OFlags::DIRECTORY).map_err(tree_error)?;
+        // The position of a listing belongs to an open file description, and the held one is shared: it serves the first
+        // listing, and each other opens its own.
+        let own = match directory.0.listed.swap(true, Ordering::Relaxed) {
+            false => None,
+            true => Some(open_beneath(directory, b".", OFlags::RDONLY | OFlags::DIRECTORY).map_err(tree_error)?),
+        };
         let mut buffer = vec![MaybeUninit::<u8>::uninit(); NAMES_BUFFER_BYTES];
         let hidden_here = self.hidden_in(directory);
-        let mut listing = RawDir::new(own, &mut buffer);
+        let listed = own.as_ref().map_or(directory.as_fd(), AsFd::as_fd);
+        let mut listing = RawDir::new(listed, &mut buffer);
         while let Some(entry) = listing.next() {
             let entry = entry.map_err(tree_error)?;
             let bytes = entry.file_name().to_bytes();
@@ -335,23 +325,12 @@ impl Tree for LiveTree {
     }
 
     fn read_at(&self, file: &LiveFile, offset: u64, buffer: &mut [u8]) -> Result<usize, TreeError> {
-        read_full_at(&file.0, offset, buffer).map_err(TreeError::Io)
+        read::full_at(&file.0, offset, buffer).map_err(TreeError::Io)
     }
-}
 
-/// Reads until the buffer is full or the file ends. Every round reads at least a byte, so the buffer bounds the rounds.
-pub(crate) fn read_full_at(file: &File, offset: u64, buffer: &mut [u8]) -> std::io::Result<usize> {
-    let mut filled = 0;
-    while filled < buffer.len() {
-        let Some(at) = offset.checked_add(filled as u64) else { break };
-        match file.read_at(&mut buffer[filled..], at) {
-            Ok(0) => break,
-            Ok(count) => filled += count,
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
+    fn read_rest(&self, file: &LiveFile, offset: u64, end: u64, buffer: &mut [u8]) -> Result<usize, TreeError> {
+        read::rest_at(&file.0, offset, end, buffer).map_err(TreeError::Io)
     }
-    Ok(filled)
 }
 
 fn kind_of_listing(kind: fs::FileType) -> Option<FileType> {
@@ -370,6 +349,8 @@ fn kind_of_listing(kind: fs::FileType) -> Option<FileType> {
 #[cfg(test)]
 mod tests {
     use std::os::unix::{fs::symlink, net::UnixListener};
+
+    use rustix::fs::Mode;
 
     use super::*;
 
@@ -439,22 +420,32 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_is_listed_twice_from_its_beginning() {
+    fn a_directory_is_listed_each_time_from_its_beginning() {
         let root = tempfile::tempdir().unwrap();
+        std::fs::create_dir(root.path().join("d")).unwrap();
         for number in 0..2_000 {
-            std::fs::write(root.path().join(format!("file with a rather long name {number}")), "").unwrap();
+            std::fs::write(root.path().join(format!("d/file with a rather long name {number}")), "").unwrap();
         }
         let tree = tree(root.path(), false);
         let top = tree.root().unwrap();
-        for _ in 0..2 {
+        let count = |directory: &LiveDirectory, at_most: usize| {
             let mut count = 0;
-            tree.names(&top, &mut |_| {
+            let mut visit = |_: Name<'_>| {
                 count += 1;
-                ControlFlow::Continue(())
-            })
-            .unwrap();
-            assert_eq!(count, 2_000);
-        }
+                if count == at_most { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            };
+            tree.names(directory, &mut visit).unwrap();
+            count
+        };
+        let directory = tree.directory(&top, b"d").unwrap();
+        // The first is broken off, and shares its descriptor with nobody.
+        assert_eq!(count(&directory, 1_000), 1_000);
+        assert_eq!(count(&directory.clone(), usize::MAX), 2_000);
+        assert_eq!(count(&directory, usize::MAX), 2_000);
+        assert_eq!(count(&tree.directory(&top, b"d").unwrap(), usize::MAX), 2_000);
+        assert_eq!(count(&top, usize::MAX), 1);
+        std::fs::write(root.path().join("new"), "").unwrap();
+        assert_eq!(count(&top, usize::MAX), 2);
     }
 
     #[test]

@@ -186,6 +186,14 @@ impl Tree for Place {
         }
     }
 
+    fn read_rest(&self, file: &PlaceFile, offset: u64, end: u64, buffer: &mut [u8]) -> Result<usize, TreeError> {
+        match (&self.source, file) {
+            (Source::Live(tree), PlaceFile::Live(file)) => tree.read_rest(file, offset, end, buffer),
+            (Source::Disk(volume), PlaceFile::Disk(file)) => volume.read_rest(file, offset, end, buffer),
+            _ => Err(foreign()),
+        }
+    }
+
     fn lend<'a>(&'a self, file: &'a PlaceFile, offset: u64, length: usize) -> Result<Option<&'a [u8]>, TreeError> {
         match (&self.source, file) {
             (Source::Live(tree), PlaceFile::Live(file)) => tree.lend(file, offset, length),

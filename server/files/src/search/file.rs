@@ -1,4 +1,4 @@
-//! One file or one directory of a search: opened, read within its bounds, scanned; or listed and sorted into work.
+//! One file or one directory of a search: opened and scanned; or listed and sorted into work.
 
 use std::{
     ops::{ControlFlow, Range},
@@ -7,10 +7,11 @@ use std::{
 
 use super::{
     Match, SearchPlan, Skipped, Turns,
+    content::{self, Buffer, Content},
     held::{Held, HeldCount, Place},
     indexed::Indexed,
     pattern::Searcher,
-    scan::{self, BINARY_BYTES, Bounds, Scanned},
+    scan::{self, Bounds, Scanned},
     size::encoded_bytes,
 };
 use crate::{
@@ -26,10 +27,6 @@ use crate::{
 
 /// Files that one thread takes at once.
 const RUN_FILE_COUNT_MAX: usize = 32;
-/// A file over this is read in two parts, so that a binary one costs little.
-const TWO_PARTS_BYTES: u64 = 64 << 10;
-/// The first of them.
-const FIRST_PART_BYTES: usize = 16 << 10;
 
 /// What every thread of one search shares and never changes.
 pub(super) struct Search<'a, T: Tree> {
@@ -52,14 +49,14 @@ pub(super) struct Search<'a, T: Tree> {
 
 /// What one thread keeps for itself.
 pub(super) struct Scratch {
-    buffer: Vec<u8>,
+    buffer: Buffer,
     pub(super) path: Vec<u8>,
     searcher: Searcher,
 }
 
 impl Scratch {
     pub(super) fn new(plan: &SearchPlan) -> Self {
-        Self { buffer: Vec::new(), path: Vec::new(), searcher: Searcher::new(&plan.pattern) }
+        Self { buffer: Buffer::default(), path: Vec::new(), searcher: Searcher::new(&plan.pattern) }
     }
 }
 
@@ -136,13 +133,6 @@ pub(super) struct Step {
     pub(super) skipped: Skipped,
     /// Each with its encoded size.
     pub(super) matches: Vec<(Match, u64)>,
-}
-
-/// A file's bytes, or why they are not searched.
-enum Content<'a> {
-    Text(&'a [u8]),
-    Binary,
-    TooLarge,
 }
 
 impl<T: Tree> Search<'_, T> {
@@ -361,7 +351,7 @@ impl<T: Tree> Search<'_, T> {
         step: &mut Step,
         outcome: &mut Outcome<T::Directory>,
     ) -> Result<(), TreeError> {
-        let bytes = match self.content(file, meta, &mut scratch.buffer)? {
+        let bytes = match content::read(self.tree, file, meta, self.plan.file_bytes_max, &mut scratch.buffer)? {
             Content::Text(bytes) => bytes,
             Content::Binary => {
                 step.skipped.binary += 1;
@@ -411,50 +401,6 @@ impl<T: Tree> Search<'_, T> {
         }
         outcome.end = end.or(ended);
         Ok(())
-    }
-
-    fn content<'a>(
-        &'a self,
-        file: &'a T::File,
-        meta: &Meta,
-        buffer: &'a mut Vec<u8>,
-    ) -> Result<Content<'a>, TreeError> {
-        let size_bytes_max = self.plan.file_bytes_max;
-        if meta.size_bytes > size_bytes_max {
-            return Ok(Content::TooLarge);
-        }
-        let size = usize::try_from(meta.size_bytes).unwrap_or(usize::MAX);
-        if size > 0
-            && let Some(lent) = self.tree.lend(file, 0, size)?
-            && lent.len() == size
-        {
-            return Ok(if scan::is_binary(lent) { Content::Binary } else { Content::Text(lent) });
-        }
-        // One byte more than it says, so that a file that grows is noticed.
-        let mut room = size.saturating_add(1);
-        let mut filled = 0;
-        if meta.size_bytes > TWO_PARTS_BYTES {
-            buffer.resize(buffer.len().max(room), 0);
-            filled = self.tree.read_at(file, 0, &mut buffer[..FIRST_PART_BYTES])?;
-            const { assert!(FIRST_PART_BYTES >= BINARY_BYTES) };
-            if scan::is_binary(&buffer[..filled]) {
-                return Ok(Content::Binary);
-            }
-        }
-        loop {
-            buffer.resize(buffer.len().max(room), 0);
-            let count = self.tree.read_at(file, filled as u64, &mut buffer[filled..room])?;
-            filled += count.min(room - filled);
-            if filled < room {
-                break;
-            }
-            if filled as u64 > size_bytes_max {
-                return Ok(Content::TooLarge);
-            }
-            room = room.saturating_mul(2).min(usize::try_from(size_bytes_max).unwrap_or(usize::MAX).saturating_add(1));
-        }
-        let bytes = &buffer[..filled];
-        Ok(if scan::is_binary(bytes) { Content::Binary } else { Content::Text(bytes) })
     }
 }
 

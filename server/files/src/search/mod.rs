@@ -4,14 +4,16 @@
 //! pattern (re2: RE2 → canonical regex)   globs (gitignore-style)
 //!          └──────────┬────────────────────────┘
 //!      plan (which work is next, threads, path order, early stop)
-//!        └─ file (open, read within bounds; list into work)   held (which directories are open)
+//!        └─ file (open; list into work)   content (read within bounds)   held (which directories are open)
 //!             └─ scan (bytes → matches and context; steady where a pattern is slow)   size (encoded bytes) ──► sink
+//!                  └─ any_case, window (where a pattern may match, found many bytes at a time)
 //! ```
 //! A tree that is known to stand still may have an [`index`]: then `indexed` goes over its files instead of a walk, and opens
 //! those that may match. No map of a live file, no `.gitignore`; symbolic links are never followed beneath the path that is
 //! searched.
 
 mod any_case;
+mod content;
 mod file;
 pub mod globs;
 mod held;
@@ -24,6 +26,7 @@ mod re2;
 mod scan;
 mod size;
 mod steady;
+mod window;
 
 use std::sync::atomic::AtomicBool;
 

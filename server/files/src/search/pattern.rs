@@ -20,6 +20,7 @@ use super::{
     index::Query,
     re2::{self, Haystack, Translation},
     steady::{Caches, Halt, Steady},
+    window::Window,
 };
 use crate::{error::Fault, limits::Limits};
 
@@ -35,6 +36,12 @@ const DEEP_STACK_BYTES: usize = 64 << 20;
 const WINDOW_BYTES_MAX: usize = 128 << 10;
 /// Bytes times states up to which a search of them runs to its end; a visit of a state takes some nanoseconds.
 const VISIT_COUNT_MAX: usize = 20_000_000;
+/// A window that is found more often than once in so many bytes is not worth looking for.
+const WINDOW_PLACE_BYTES_MIN: usize = 64;
+/// So often it may be in any case.
+const WINDOW_COST_MIN: usize = 1_000;
+/// What it costs to look at one line, in places that are looked at one by one.
+const WINDOW_FOUND_COST: usize = 16;
 /// Longest text that is made up to try a matcher on.
 const SAMPLE_BYTES_MAX: usize = 16 << 10;
 /// More than the canonical spelling of the deepest pattern nests.
@@ -60,6 +67,8 @@ enum Kind {
         steady: Arc<Steady>,
         /// Over many lines, where that is quicker.
         any_case: Option<Box<AnyCase>>,
+        /// The same.
+        window: Option<Box<Window>>,
     },
 }
 
@@ -149,12 +158,32 @@ impl Pattern {
 pub(super) struct Searcher {
     pattern: Pattern,
     caches: Option<Caches>,
+    worth: Worth,
+}
+
+/// Whether a window is rare in these texts.
+#[derive(Debug, Default)]
+struct Worth {
+    gone_over_bytes: usize,
+    /// What was found, in places that were looked at one by one.
+    cost: usize,
+}
+
+impl Worth {
+    fn add(&mut self, gone_over_bytes: usize, cost: usize) {
+        self.gone_over_bytes = self.gone_over_bytes.saturating_add(gone_over_bytes);
+        self.cost = self.cost.saturating_add(cost);
+    }
+
+    fn is_there(&self) -> bool {
+        self.cost <= WINDOW_COST_MIN + self.gone_over_bytes / WINDOW_PLACE_BYTES_MIN
+    }
 }
 
 impl Searcher {
     pub(super) fn new(pattern: &Pattern) -> Self {
         // A copy, because the threads of one expression wait for each other's states.
-        Self { pattern: pattern.clone(), caches: None }
+        Self { pattern: pattern.clone(), caches: None, worth: Worth::default() }
     }
 
     /// Most bytes that are given to [`Searcher::candidate`] at once.
@@ -167,9 +196,14 @@ impl Searcher {
 
     /// A place in the first line of `lines` that may match; it lies in that line or right behind it. Only whole lines are
     /// given.
-    pub(super) fn candidate(&self, lines: &[u8]) -> Option<usize> {
+    pub(super) fn candidate(&mut self, lines: &[u8]) -> Option<usize> {
         match &self.pattern.kind {
             Kind::Literal(finder) => finder.find(lines),
+            Kind::Regex { window: Some(window), .. } if self.worth.is_there() => {
+                let (found, looked) = window.find(lines);
+                self.worth.add(found.unwrap_or(lines.len()), looked + found.map_or(0, |_| WINDOW_FOUND_COST));
+                found
+            }
             Kind::Regex { any_case: Some(any_case), .. } => any_case.find(lines),
             Kind::Regex { lines: matcher, .. } => {
                 let found = matcher.find_candidate_line(lines).expect("the error of this matcher is never made");
@@ -217,8 +251,10 @@ fn compile(spellings: &Spellings, any_case: Option<AnyCase>) -> Result<Pattern, 
     let steady = Steady::new(&spellings.line, PROGRAM_BYTES_MAX, CACHE_BYTES_MAX, NEST_MAX);
     let steady = Arc::new(steady.ok_or_else(|| explain("size limit"))?);
     let hir = parse(&spellings.line);
+    let window = hir.as_ref().filter(|hir| !has_prefix(hir)).and_then(Window::new).map(Box::new);
     let query = Arc::new(hir.map_or(Query::Anything, |hir| Query::of_expression(&hir)));
-    Ok(Pattern { kind: Kind::Regex { lines: Box::new(lines), line, steady, any_case: any_case.map(Box::new) }, query })
+    let kind = Kind::Regex { lines: Box::new(lines), line, steady, any_case: any_case.map(Box::new), window };
+    Ok(Pattern { kind, query })
 }
 
 /// As the compiler of `regex` parses it.
@@ -235,6 +271,13 @@ fn matcher(text: &str) -> Result<RegexMatcher, grep_regex::Error> {
         .build(text)
 }
 
+/// Whether every match begins with one of some literals, which the engine itself looks for.
+fn has_prefix(hir: &Hir) -> bool {
+    let mut prefixes = Extractor::new().extract(hir);
+    prefixes.optimize_for_prefix_by_preference();
+    prefixes.is_finite()
+}
+
 /// A matcher that looks for literals that every match holds, and leaves the rest to the look at one line: nothing where
 /// there are none, or where matches begin with some, which the engine itself looks for at least as fast.
 ///
@@ -244,9 +287,7 @@ fn matcher(text: &str) -> Result<RegexMatcher, grep_regex::Error> {
 /// that matches is made up, to see how the matcher finds it.
 fn by_inner_literals(spellings: &Spellings) -> Option<RegexMatcher> {
     let hir = parse(&spellings.loose)?;
-    let mut prefixes = Extractor::new().extract(&hir);
-    prefixes.optimize_for_prefix_by_preference();
-    if prefixes.is_finite() {
+    if has_prefix(&hir) {
         return None;
     }
     let mut sample = Vec::new();
@@ -383,5 +424,21 @@ mod tests {
         assert!(!is_by_literals(r"def \w+_test"));
         assert!(!is_by_literals(r"\b[a-z]+\b"));
         assert!(!is_by_literals(r"x*"));
+    }
+
+    #[test]
+    fn a_window_that_is_found_everywhere_is_given_up() {
+        let is_worth = |text: &[u8]| {
+            let pattern = new("[A-Z]_[0-9]+x", Syntax::Regex).unwrap();
+            assert!(matches!(&pattern.kind, Kind::Regex { window: Some(_), .. }));
+            let mut searcher = Searcher::new(&pattern);
+            let mut at = 0;
+            while let Some(place) = searcher.candidate(&text[at..]) {
+                at += place + 1;
+            }
+            searcher.worth.is_there()
+        };
+        assert!(is_worth(&[&b"let one = two;\n".repeat(200), &b"A_0\n"[..]].concat().repeat(10)));
+        assert!(!is_worth(&b"A_0\n".repeat(1_000)));
     }
 }
