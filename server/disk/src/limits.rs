@@ -36,7 +36,7 @@ impl Default for DiskLimits {
             table_bytes_max: 16 << 20,
             inode_bytes_max: 2 << 20,
             name_bytes_max: 12 << 20,
-            ahead_bytes_max: 4 << 20,
+            ahead_bytes_max: 5 << 20,
             directory_bytes_max: 1 << 30,
             xattr_bytes_max: 1 << 20,
             layer_count_max: 16,

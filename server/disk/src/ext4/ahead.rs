@@ -25,11 +25,37 @@ const GAP_BYTES: u64 = 64 << 10;
 /// A piece that is longer is read by itself, and is as quick.
 const PIECE_BYTES_MAX: usize = 128 << 10;
 
+/// Bytes of a line of the processor's cache: to a place that does not begin there the kernel copies more slowly.
+const LINE_BYTES: usize = 64;
+
+/// Memory for a window, of which it is the part that begins at a line.
+#[derive(Default)]
+struct Memory {
+    bytes: Vec<u8>,
+    start: usize,
+}
+
+impl Memory {
+    fn new(byte_count: usize) -> Self {
+        let bytes = vec![0; byte_count + LINE_BYTES];
+        let start = bytes.as_ptr().align_offset(LINE_BYTES).min(LINE_BYTES);
+        Self { bytes, start }
+    }
+
+    fn get(&self, place: Range<usize>) -> Option<&[u8]> {
+        self.bytes.get(self.start..)?.get(place)
+    }
+
+    fn get_mut(&mut self, byte_count: usize) -> Option<&mut [u8]> {
+        self.bytes.get_mut(self.start..)?.get_mut(..byte_count)
+    }
+}
+
 /// Bytes of the disk that are read once, by the first who wants some of them; the others wait for that.
 pub(crate) struct Window {
     place: Range<u64>,
     /// Nothing where they could not be read: each piece is then asked for by itself, and says why.
-    bytes: OnceLock<Option<Vec<u8>>>,
+    bytes: OnceLock<Option<Memory>>,
 }
 
 impl Window {
@@ -45,7 +71,7 @@ impl Window {
 
     /// Bytes in memory.
     fn held_bytes(&self) -> usize {
-        self.bytes.get().and_then(Option::as_ref).map_or(0, Vec::capacity)
+        self.bytes.get().and_then(Option::as_ref).map_or(0, |memory| memory.bytes.len())
     }
 }
 
@@ -66,11 +92,11 @@ struct Streams {
     streams: [Stream; STREAM_COUNT],
     pieces: u64,
     /// Memory of a window that was let go, for the next: fresh memory costs as much as what is read into it.
-    spare: Vec<u8>,
+    spare: Memory,
 }
 
 /// A window, and memory for it where it is new.
-type Found = (Arc<Window>, Vec<u8>);
+type Found = (Arc<Window>, Memory);
 
 /// The readers of one disk and their windows.
 pub(crate) struct Ahead {
@@ -84,7 +110,8 @@ impl Ahead {
     pub(crate) fn new(bytes_max: usize) -> Self {
         Self {
             streams: Mutex::default(),
-            window_bytes_max: bytes_max / STREAM_COUNT,
+            // One for each reader, and the spare one.
+            window_bytes_max: (bytes_max / (STREAM_COUNT + 1)).saturating_sub(LINE_BYTES),
             window_count: AtomicUsize::new(0),
         }
     }
@@ -97,14 +124,14 @@ impl Ahead {
         end: u64,
         read: impl FnOnce(u64, &mut [u8]) -> bool,
     ) -> Option<Arc<Window>> {
-        let (window, mut bytes) = self.find(&piece, end)?;
+        let (window, mut memory) = self.find(&piece, end)?;
         let fill = || {
-            if bytes.is_empty() {
-                bytes = vec![0; self.window_bytes_max];
+            if memory.bytes.is_empty() {
+                memory = Memory::new(self.window_bytes_max);
             }
             // At most so many.
-            let wanted = bytes.get_mut(..(window.place.end - window.place.start) as usize)?;
-            read(window.place.start, wanted).then_some(bytes)
+            let wanted = memory.get_mut((window.place.end - window.place.start) as usize)?;
+            read(window.place.start, wanted).then_some(memory)
         };
         // No lock is held meanwhile but this window's own.
         window.bytes.get_or_init(fill).is_some().then_some(window)
@@ -121,7 +148,7 @@ impl Ahead {
         };
         if let Some(stream) = streams.iter_mut().find(holds) {
             (stream.next, stream.seen) = (piece.end, *pieces);
-            return stream.window.clone().map(|window| (window, Vec::new()));
+            return stream.window.clone().map(|window| (window, Memory::default()));
         }
         let goes_on =
             |stream: &&mut Stream| (stream.next..=stream.next.saturating_add(GAP_BYTES)).contains(&piece.start);
@@ -148,8 +175,8 @@ impl Ahead {
             }
             Some(before) => {
                 // Nobody else can find it any more.
-                if let Some(bytes) = Arc::into_inner(before).and_then(|window| window.bytes.into_inner().flatten()) {
-                    *spare = bytes;
+                if let Some(memory) = Arc::into_inner(before).and_then(|window| window.bytes.into_inner().flatten()) {
+                    *spare = memory;
                 }
             }
         }
@@ -166,7 +193,7 @@ impl Ahead {
         for stream in &mut guard.streams {
             stream.window = None;
         }
-        guard.spare = Vec::new();
+        guard.spare = Memory::default();
         self.window_count.store(0, Ordering::Relaxed);
     }
 
@@ -174,7 +201,7 @@ impl Ahead {
     pub(crate) fn held_bytes(&self) -> usize {
         let guard = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
         let windows = guard.streams.iter().filter_map(|stream| stream.window.as_ref());
-        guard.spare.capacity() + windows.map(|window| window.held_bytes()).sum::<usize>()
+        guard.spare.bytes.len() + windows.map(|window| window.held_bytes()).sum::<usize>()
     }
 }
 
@@ -205,7 +232,7 @@ mod tests {
 
     #[test]
     fn who_goes_on_where_it_ended_gets_windows_that_grow() {
-        let ahead = Ahead::new(4 << 20);
+        let ahead = Ahead::new(5 << 20);
         let mut lengths = Vec::new();
         // The first piece says nothing yet.
         for begin in (0..8 << 20).step_by(16 << 10) {
@@ -219,8 +246,8 @@ mod tests {
             }
         }
         lengths.dedup();
-        assert_eq!(lengths, [128, 256, 512, 1_024]);
-        assert!(ahead.held_bytes() <= 4 << 20);
+        assert_eq!(lengths, [128, 256, 512, 1_023]);
+        assert!(ahead.held_bytes() <= 5 << 20);
         ahead.forget();
         assert_eq!(ahead.held_bytes(), 0);
         // The disk's end is no window's middle.
@@ -234,7 +261,7 @@ mod tests {
 
     #[test]
     fn who_jumps_about_or_reads_long_pieces_gets_none() {
-        let ahead = Ahead::new(4 << 20);
+        let ahead = Ahead::new(5 << 20);
         for index in 0..1_000_u64 {
             let begin = index * 7_919 % 1_000 * 200_000;
             assert!(window(&ahead, begin..begin + 4_096).is_none());
@@ -250,7 +277,7 @@ mod tests {
 
     #[test]
     fn readers_in_a_row_do_not_take_each_other_for_one() {
-        let ahead = Ahead::new(4 << 20);
+        let ahead = Ahead::new(5 << 20);
         let mut hits = [0; STREAM_COUNT];
         for step in 0..100_u64 {
             for (reader, hits) in (0_u64..).zip(&mut hits) {
@@ -272,7 +299,7 @@ mod tests {
 
     #[test]
     fn one_reads_and_the_others_wait() {
-        let ahead = Ahead::new(4 << 20);
+        let ahead = Ahead::new(5 << 20);
         assert!(window(&ahead, 0..4_096).is_none());
         let reads = AtomicUsize::new(0);
         std::thread::scope(|scope| {
@@ -292,7 +319,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_read_is_in_no_window() {
-        let ahead = Ahead::new(4 << 20);
+        let ahead = Ahead::new(5 << 20);
         assert!(window(&ahead, 0..4_096).is_none());
         assert!(ahead.window(4_096..8_192, END, |_, _| false).is_none());
         assert!(ahead.window(8_192..9_000, END, |_, _| panic!("it was tried")).is_none());

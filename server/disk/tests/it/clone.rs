@@ -223,11 +223,11 @@ fn small_files_that_lie_in_a_row_are_read_together() {
     for options in ["-t ext4 -b 4096", "-t ext3 -b 1024"] {
         let image = Image::make(options, "64M", Some(place.path()));
         let limits = |ahead_bytes_max| DiskLimits { ahead_bytes_max, ..DiskLimits::default() };
-        for ahead_bytes_max in [0, 64 << 10, 4 << 20] {
+        for ahead_bytes_max in [0, 320 << 10, 5 << 20] {
             let limits = limits(ahead_bytes_max);
             let volume = Volume::open(&image.spec(), Unsealed::Never, &limits).unwrap();
             let lent_bytes = lent_like_copied(&volume);
-            let expect = if ahead_bytes_max < 4 << 20 { ahead_bytes_max as u64 } else { 2_000_000 };
+            let expect = if ahead_bytes_max < 5 << 20 { ahead_bytes_max as u64 / 5 } else { 2_000_000 };
             assert!(lent_bytes >= expect && (lent_bytes == 0) == (expect == 0), "{options}: {lent_bytes} of {expect}");
             let held = volume.held_bytes();
             volume.verify().unwrap();
