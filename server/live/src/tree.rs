@@ -1,6 +1,6 @@
 //! A directory of this host as a [`Tree`].
 //!
-//! Every name is opened ([`crate::beneath`]) relative to a held directory, beneath it, without following a symbolic or magic
+//! Every name is opened (`beneath`) relative to a held directory, beneath it, without following a symbolic or magic
 //! link and without crossing a mount, but into one that is a part of the workspace ([`crate::mounts`]). A held descriptor
 //! follows its directory wherever that is moved: what the workspace sees must itself be a mount, so that its processes cannot
 //! move a directory out of it (`EXDEV`, rename(2)).
