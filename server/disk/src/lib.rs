@@ -21,4 +21,4 @@ pub use limits::DiskLimits;
 pub use partition::select as select_partition;
 pub use source::{BlockSource, LayerStamp, MemorySource, open_layer};
 pub use spec::{Consistency, DiskSpec, Format, Layer, OpenError, Partition, Unsealed};
-pub use volume::{Cloning, DirectoryId, OpenFile, Probe, Volume, probe};
+pub use volume::{Cloning, DirectoryId, OpenFile, Probe, Reading, Volume, probe};

@@ -7,21 +7,14 @@
 //! Source: QEMU's `docs/interop/qcow2.rst`.
 
 mod compressed;
+mod tables;
 
-use std::{
-    fs::File,
-    io,
-    os::unix::fs::FileExt,
-    path::Path,
-    sync::{Mutex, PoisonError},
+use std::{fs::File, io, os::unix::fs::FileExt, path::Path};
+
+use self::{
+    compressed::Clusters,
+    tables::{Found, Tables, Words},
 };
-
-use imago::{
-    DenyImplicitOpenGate, FormatAccess, FormatDriverBuilder, Mapping, StorageExt, file::File as Storage, qcow2::Qcow2,
-    raw::Raw,
-};
-
-use self::compressed::{Found, Tables};
 use crate::{BlockSource, Format, Layer, LayerStamp, OpenError, source::LayerFile};
 
 const HEADER_BYTES: usize = 104;
@@ -39,109 +32,156 @@ mod incompatible {
     pub(super) const EXTENDED_L2: u64 = 16;
 }
 
+/// Whether what is held of a layer is believed, or all of it read anew.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Copies {
+    Held,
+    Fresh,
+}
+
 /// The layers of one disk, read as one.
 pub(crate) struct Chain {
-    top: FormatAccess<Storage>,
-    layers: Vec<LayerFile>,
-    /// Of each layer; nothing of a raw one.
-    tables: Vec<Option<Tables>>,
-    /// The compressed cluster that was read last: most reads are of a part of one.
-    last: Mutex<Option<Cluster>>,
+    /// From the top; there is at least one.
+    layers: Vec<Opened>,
+    clusters: Clusters,
     has_device: bool,
 }
 
-/// A compressed cluster, decompressed.
-struct Cluster {
-    layer: usize,
-    /// Where it begins on the disk.
-    start: u64,
-    bytes: Vec<u8>,
+/// A layer that is open.
+struct Opened {
+    layer: LayerFile,
+    kind: Kind,
+}
+
+enum Kind {
+    /// Only the last one.
+    Raw,
+    Qcow2 {
+        tables: Tables,
+        words: Box<Words>,
+    },
+}
+
+impl Opened {
+    /// Length of the disk, as this layer has it.
+    fn disk_bytes(&self) -> u64 {
+        match &self.kind {
+            Kind::Raw => self.layer.opened().size_bytes,
+            Kind::Qcow2 { tables, .. } => tables.disk_bytes,
+        }
+    }
 }
 
 fn unavailable(what: &str) -> OpenError {
     OpenError::Unavailable { what: what.to_owned() }
 }
 
-fn failed(path: &Path) -> impl FnOnce(io::Error) -> OpenError {
-    let path = path.to_owned();
-    move |source| OpenError::Io { path, source }
+/// What no sound image says.
+fn corrupt(what: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("qcow2: {what}"))
+}
+
+/// Reads until the buffer is full; what is beyond the file's end reads as zeros.
+fn read_padded(file: &File, place: u64, buffer: &mut [u8]) -> io::Result<()> {
+    let mut filled = 0;
+    // Every turn reads at least a byte.
+    while filled < buffer.len() {
+        match file.read_at(&mut buffer[filled..], place.saturating_add(filled as u64)) {
+            Ok(0) => break,
+            Ok(count) => filled += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    buffer[filled..].fill(0);
+    Ok(())
 }
 
 impl Chain {
-    /// Opens the layers from the last one up; `layers` is not empty.
+    /// Opens the layers; `layers` is not empty.
     pub(crate) fn open(layers: &[Layer]) -> Result<Self, OpenError> {
-        let mut below: Option<FormatAccess<Storage>> = None;
-        let (mut opened, mut tables) = (Vec::new(), Vec::new());
-        let mut has_device = false;
-        for layer in layers.iter().rev() {
-            let held = LayerFile::open(&layer.path).map_err(failed(&layer.path))?;
-            has_device |= held.is_device();
-            let storage = Storage::try_from(held.file.try_clone().map_err(failed(&layer.path))?);
-            let storage = storage.map_err(failed(&layer.path))?;
-            let access = match (layer.format, below.take()) {
-                (Format::Raw, Some(_)) => return Err(unavailable("raw_layer_with_backing")),
-                (Format::Raw, None) => {
-                    let raw = Raw::builder(storage).open(DenyImplicitOpenGate::default());
-                    tables.push(None);
-                    FormatAccess::new(raw.map_err(failed(&layer.path))?)
-                }
-                (Format::Qcow2, backing) => {
-                    tables.push(Some(check_header(&held.file, &layer.path, backing.is_some())?));
-                    let image = Qcow2::<Storage>::builder(storage).backing(backing);
-                    let image = image.open(DenyImplicitOpenGate::default());
-                    FormatAccess::new(image.map_err(refused(&layer.path))?)
+        let (mut opened, mut has_device) = (Vec::with_capacity(layers.len()), false);
+        for (index, record) in layers.iter().enumerate() {
+            let failed = |source| OpenError::Io { path: record.path.clone(), source };
+            let layer = LayerFile::open(&record.path).map_err(failed)?;
+            has_device |= layer.is_device();
+            let has_backing = index + 1 < layers.len();
+            let kind = match record.format {
+                Format::Raw if has_backing => return Err(unavailable("raw_layer_with_backing")),
+                Format::Raw => Kind::Raw,
+                Format::Qcow2 => {
+                    let tables = check_header(&layer.file, &record.path, has_backing)?;
+                    Kind::Qcow2 { tables, words: Box::default() }
                 }
             };
-            below = Some(access);
-            opened.push(held);
+            opened.push(Opened { layer, kind });
         }
-        opened.reverse();
-        tables.reverse();
-        let top = below.ok_or_else(|| unavailable("no_layers"))?;
-        Ok(Self { top, layers: opened, tables, last: Mutex::new(None), has_device })
+        if opened.is_empty() {
+            return Err(unavailable("no_layers"));
+        }
+        Ok(Self { layers: opened, clusters: Clusters::default(), has_device })
     }
 
     /// Of each layer, see [`LayerFile::opened`].
     pub(crate) fn opened(&self) -> Vec<LayerStamp> {
-        self.layers.iter().map(|layer| layer.opened().clone()).collect()
+        self.layers.iter().map(|opened| opened.layer.opened().clone()).collect()
     }
 
-    /// Reads the beginning of a buffer that lies in a compressed cluster; gives how much of it that was.
-    fn read_compressed(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
-        // At most `layer_count_max` of them.
-        for (layer, (file, tables)) in self.layers.iter().zip(&self.tables).enumerate() {
-            let Some(tables) = tables else { break };
-            let (place, byte_count) = match tables.find(&file.file, offset)? {
-                Found::Below => continue,
-                Found::Plain => break,
-                Found::Compressed { place, byte_count } => (place, byte_count),
+    fn read(&self, offset: u64, buffer: &mut [u8], copies: Copies) -> io::Result<()> {
+        if offset.checked_add(buffer.len() as u64).is_none_or(|end| end > self.len()) {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let mut done = 0;
+        // Every turn reads at least a byte.
+        while done < buffer.len() {
+            done += self.read_piece(offset + done as u64, &mut buffer[done..], copies)?;
+        }
+        Ok(())
+    }
+
+    /// Reads the beginning of a buffer, as far as it lies together; gives how much that was.
+    fn read_piece(&self, offset: u64, buffer: &mut [u8], copies: Copies) -> io::Result<usize> {
+        let mut count = buffer.len() as u64;
+        for (index, Opened { layer, kind }) in self.layers.iter().enumerate() {
+            // What a layer is too short for reads as zeros, whatever lies below it.
+            let Some(left) = self.layers[index].disk_bytes().checked_sub(offset).filter(|left| *left > 0) else {
+                break;
             };
-            let within = (offset & ((1 << tables.cluster_bits) - 1)) as usize;
-            let start = offset - within as u64;
-            let count = buffer.len().min((1 << tables.cluster_bits) - within);
-            let target = &mut buffer[..count];
-            let last = || self.last.lock().unwrap_or_else(PoisonError::into_inner);
-            let is_it = |known: &&Cluster| (known.layer, known.start) == (layer, start);
-            if let Some(known) = last().as_ref().filter(is_it) {
-                target.copy_from_slice(&known.bytes[within..within + count]);
+            count = count.min(left);
+            let file = &layer.file;
+            let Kind::Qcow2 { tables, words } = kind else {
+                read_padded(file, offset, &mut buffer[..count as usize])?;
+                return Ok(count as usize);
+            };
+            let found = tables.find(words, file, offset, copies)?;
+            let within = tables.within(offset);
+            if let Found::Plain(place) = found {
+                let place = place + within;
+                let count = tables.run(words, file, (offset, place), count, copies) as usize;
+                read_padded(file, place, &mut buffer[..count])?;
                 return Ok(count);
             }
-            // No lock is held while a cluster is read.
-            let bytes = tables.read(&file.file, place, byte_count)?;
-            target.copy_from_slice(&bytes[within..within + count]);
-            *last() = Some(Cluster { layer, start, bytes });
-            return Ok(count);
+            count = count.min(tables.left(offset));
+            match found {
+                Found::Compressed { place, byte_count } => {
+                    let read = || compressed::read(file, place, byte_count, 1 << tables.cluster_bits);
+                    let (count, within) = (count as usize, within as usize);
+                    let target = &mut buffer[..count];
+                    match copies {
+                        Copies::Held => {
+                            let cluster = self.clusters.get((index, offset - within as u64), read)?;
+                            target.copy_from_slice(&cluster[within..within + count]);
+                        }
+                        Copies::Fresh => target.copy_from_slice(&read()?[within..within + count]),
+                    }
+                    return Ok(count);
+                }
+                Found::Zeros => break,
+                Found::Below | Found::Plain(_) => (),
+            }
         }
-        Err(io::Error::new(io::ErrorKind::InvalidData, "qcow2: a cluster is said to be compressed and is not"))
-    }
-}
-
-/// What the format's own checks refuse is no failure of the system.
-fn refused(path: &Path) -> impl FnOnce(io::Error) -> OpenError {
-    let path = path.to_owned();
-    move |source| match source.raw_os_error() {
-        Some(_) => OpenError::Io { path, source },
-        None => OpenError::Corrupt { what: format!("qcow2 layer {}: {source}", path.display()) },
+        buffer[..count as usize].fill(0);
+        Ok(count as usize)
     }
 }
 
@@ -201,47 +241,46 @@ fn judge(header: &[u8; HEADER_BYTES], has_backing: bool) -> Result<Tables, Fault
     if !(9..=21).contains(&word(20)) {
         return Err(Fault::Corrupt("cluster size"));
     }
-    if u64::from(word(36)) * 8 > TABLE_BYTES_MAX {
+    let (cluster_bits, entry_count) = (word(20), u64::from(word(36)));
+    let (disk_bytes, place) = (long(24), long(40));
+    // Each entry of the first level stands for a table of one cluster.
+    let entry_disk_bytes = 1 << (2 * cluster_bits - 3);
+    if entry_count * 8 > TABLE_BYTES_MAX || disk_bytes.div_ceil(entry_disk_bytes) > entry_count {
         return Err(Fault::Corrupt("table size"));
     }
-    Ok(Tables { cluster_bits: word(20), place: long(40), entry_count: u64::from(word(36)) })
+    if place % (1 << cluster_bits) != 0 || place > i64::MAX as u64 - TABLE_BYTES_MAX {
+        return Err(Fault::Corrupt("table place"));
+    }
+    Ok(Tables { cluster_bits, place, entry_count, disk_bytes, version: word(4) })
 }
 
 impl BlockSource for Chain {
     fn len(&self) -> u64 {
-        self.top.size()
+        self.layers.first().map_or(0, Opened::disk_bytes)
     }
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
-        // The chain itself reads zeros past its end.
-        if offset.checked_add(buffer.len() as u64).is_none_or(|end| end > self.len()) {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        let mut done = 0;
-        // Every turn reads at least a byte.
-        while done < buffer.len() {
-            let at = offset + done as u64;
-            let rest = &mut buffer[done..];
-            let (mapping, length) = self.top.get_mapping(at, rest.len() as u64)?;
-            let count = usize::try_from(length).unwrap_or(usize::MAX).min(rest.len());
-            done += match mapping {
-                Mapping::Special { .. } => self.read_compressed(at, &mut rest[..count])?,
-                Mapping::Raw { storage, offset, .. } if count > 0 => {
-                    storage.read(&mut rest[..count], offset)?;
-                    count
-                }
-                Mapping::Zero { .. } if count > 0 => {
-                    rest[..count].fill(0);
-                    count
-                }
-                _ => return Err(io::ErrorKind::UnexpectedEof.into()),
-            };
-        }
-        Ok(())
+        self.read(offset, buffer, Copies::Held)
+    }
+
+    fn read_layers_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        self.read(offset, buffer, Copies::Fresh)
+    }
+
+    fn held_bytes(&self) -> usize {
+        let words = self.layers.iter().map(|opened| match &opened.kind {
+            Kind::Raw => 0,
+            Kind::Qcow2 { words, .. } => words.held_bytes(),
+        });
+        self.clusters.held_bytes() + words.sum::<usize>()
+    }
+
+    fn forget(&self) {
+        self.clusters.forget();
     }
 
     fn stamp(&self) -> io::Result<Vec<LayerStamp>> {
-        self.layers.iter().map(LayerFile::stamp).collect()
+        self.layers.iter().map(|opened| opened.layer.stamp()).collect()
     }
 
     fn stamp_tells(&self) -> bool {
@@ -278,6 +317,13 @@ mod tests {
         check(|header| header[15] = 104, true, Ok(()));
         check(|header| header[23] = 22, false, Err(Fault::Corrupt("cluster size")));
         check(|header| header[36] = 1, false, Err(Fault::Corrupt("table size")));
+        // A megabyte and no table; one for 512 MiB, and a byte more.
+        check(|header| header[29] = 16, false, Err(Fault::Corrupt("table size")));
+        let disk = |header: &mut [u8; HEADER_BYTES], last| (header[28], header[31], header[39]) = (32, last, 1);
+        check(|header| disk(header, 0), false, Ok(()));
+        check(|header| disk(header, 1), false, Err(Fault::Corrupt("table size")));
+        check(|header| header[46] = 2, false, Err(Fault::Corrupt("table place")));
+        check(|header| header[40] = 0x80, false, Err(Fault::Corrupt("table place")));
         // In the second version there are no features yet.
         check(
             |header| {
@@ -321,10 +367,11 @@ mod tests {
             let layers = [Layer { path: path("image"), format: Format::Qcow2 }];
             let good = std::fs::read(path("image")).unwrap();
             let chain = Chain::open(&layers).unwrap();
-            let tables = chain.tables[0].unwrap();
+            let Kind::Qcow2 { tables, words } = &chain.layers[0].kind else { panic!("it is none") };
             let size = 1_u64 << tables.cluster_bits;
-            let found =
-                (0..chain.len()).step_by(size as usize).map(|at| tables.find(&chain.layers[0].file, at).unwrap());
+            let found = (0..chain.len())
+                .step_by(size as usize)
+                .map(|at| tables.find(words, &chain.layers[0].layer.file, at, Copies::Held).unwrap());
             let streams: Vec<(u64, usize)> = found
                 .filter_map(|found| match found {
                     Found::Compressed { place, byte_count } => Some((place, byte_count)),

@@ -83,6 +83,14 @@ pub trait BlockSource: Send + Sync {
         self.read_at(offset, buffer)
     }
 
+    /// Bytes of memory that it holds of what it has read.
+    fn held_bytes(&self) -> usize {
+        0
+    }
+
+    /// Lets go what it has decoded for calls that are over.
+    fn forget(&self) {}
+
     /// What the layers look like now, in the order of the record.
     ///
     /// # Errors
@@ -361,6 +369,14 @@ impl BlockSource for Part {
     fn read_layers_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
         let place = self.place(offset, buffer.len()).ok_or(io::ErrorKind::UnexpectedEof)?;
         self.whole.read_layers_at(place, buffer)
+    }
+
+    fn held_bytes(&self) -> usize {
+        self.whole.held_bytes()
+    }
+
+    fn forget(&self) {
+        self.whole.forget();
     }
 
     fn stamp(&self) -> io::Result<Vec<LayerStamp>> {

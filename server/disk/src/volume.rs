@@ -2,9 +2,12 @@
 
 use std::{
     io,
-    ops::ControlFlow,
+    ops::{ControlFlow, Deref},
     path::PathBuf,
-    sync::{Arc, OnceLock},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
 use dormouse_files::{
@@ -38,6 +41,38 @@ pub struct Volume {
     superblock: [u8; SUPERBLOCK_BYTES],
     needs_recovery: bool,
     consistency: Consistency,
+    reading_count: AtomicUsize,
+}
+
+/// A [`Volume`] that is read by one call, or by more that end together.
+///
+/// With the last of them the content goes that was read ahead or decoded, of which a volume holds at most 5 MiB and 4 MiB; who
+/// reads a volume without one keeps that until the volume is dropped.
+pub struct Reading(Arc<Volume>);
+
+impl Reading {
+    /// Begins to read.
+    pub fn of(volume: Arc<Volume>) -> Self {
+        volume.reading_count.fetch_add(1, Ordering::AcqRel);
+        Self(volume)
+    }
+}
+
+impl Deref for Reading {
+    type Target = Volume;
+
+    fn deref(&self) -> &Volume {
+        &self.0
+    }
+}
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        // One that begins meanwhile loses a window at the most, and reads it again.
+        if self.0.reading_count.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.0.file_system.forget_content();
+        }
+    }
 }
 
 /// What the superblock alone says.
@@ -160,7 +195,11 @@ impl Opened {
             // The superblock and, behind it, the first descriptors of groups: one wait for a device in place of two.
             source.will_need(0, BEGIN_BYTES);
         }
-        source.read_at(SUPERBLOCK_OFFSET, &mut bytes).map_err(|source| OpenError::Io { path: path.clone(), source })?;
+        source.read_at(SUPERBLOCK_OFFSET, &mut bytes).map_err(|source| match source.kind() {
+            // A layer's own format does not hold.
+            io::ErrorKind::InvalidData => OpenError::Corrupt { what: source.to_string() },
+            _ => OpenError::Io { path: path.clone(), source },
+        })?;
         let superblock = Superblock::parse(&bytes, source.len()).map_err(|error| match error {
             TreeError::Unavailable { what } if what == "unknown_file_system" => OpenError::Unavailable {
                 what: other_file_system(source.as_ref()).unwrap_or("unknown_file_system").to_owned(),
@@ -235,7 +274,16 @@ impl Volume {
         if needs_recovery {
             file_system.replay().map_err(|error| OpenError::from_tree(error, &path))?;
         }
-        let volume = Self { file_system, source, stamp, cloning, superblock: bytes, needs_recovery, consistency };
+        let volume = Self {
+            file_system,
+            source,
+            stamp,
+            cloning,
+            superblock: bytes,
+            needs_recovery,
+            consistency,
+            reading_count: AtomicUsize::new(0),
+        };
         // A disk whose root cannot be read answers nothing: say so now.
         volume.file_system.root().map_err(|error| OpenError::from_tree(error, &path))?;
         Ok(volume)
@@ -360,7 +408,6 @@ impl Tree for Volume {
     }
 
     fn verify(&self) -> Result<(), TreeError> {
-        self.file_system.forget_content();
         if self.changed() { Err(TreeError::Changed) } else { Ok(()) }
     }
 }

@@ -22,7 +22,7 @@ pub(crate) fn open_across(parent: impl AsFd, name: &[u8], flags: OFlags) -> Resu
 
 fn open_resolved(parent: impl AsFd, name: &[u8], flags: OFlags, bound: ResolveFlags) -> Result<OwnedFd, Errno> {
     let mut resolve = bound | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-    // Any other single name is beneath by what it is, and the kernel's own look at it is an eighth of such an open.
+    // Any other single name is beneath by what it is, and the kernel's own look at it is a ninth of opening and closing it.
     if name == b".." || name.contains(&b'/') {
         resolve |= ResolveFlags::BENEATH;
     }

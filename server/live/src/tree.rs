@@ -444,6 +444,12 @@ mod tests {
         assert_eq!(count(&directory.clone(), usize::MAX), 2_000);
         assert_eq!(count(&directory, usize::MAX), 2_000);
         assert_eq!(count(&tree.directory(&top, b"d").unwrap(), usize::MAX), 2_000);
+        assert!(top.0.listed.load(Ordering::Relaxed), "the root's own descriptor lists nothing");
+        let shared = tree.directory(&top, b"d").unwrap();
+        std::thread::scope(|scope| {
+            let listings: Vec<_> = (0..4).map(|_| scope.spawn(|| count(&shared, usize::MAX))).collect();
+            assert!(listings.into_iter().all(|listing| listing.join().unwrap() == 2_000));
+        });
         assert_eq!(count(&top, usize::MAX), 1);
         std::fs::write(root.path().join("new"), "").unwrap();
         assert_eq!(count(&top, usize::MAX), 2);

@@ -1,9 +1,9 @@
 //! Where a workspace's files are now: a directory of this host, or a disk. One tree over both, so that an engine neither
 //! knows nor asks which it is; and in front of it the lease, so that nothing is handed out from a disk that has moved.
 
-use std::{io, ops::ControlFlow, sync::Arc};
+use std::{io, ops::ControlFlow};
 
-use dormouse_disk::Volume;
+use dormouse_disk::{Reading, Volume};
 use dormouse_files::{
     meta::{FileType, Meta},
     tree::{Identity, Name, Tree, TreeError},
@@ -24,7 +24,7 @@ pub enum Source {
     /// A directory of this host.
     Live(LiveTree),
     /// A disk.
-    Disk(Arc<Volume>),
+    Disk(Reading),
 }
 
 /// A directory that is held in a [`Place`].

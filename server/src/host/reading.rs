@@ -234,7 +234,7 @@ impl Reading {
                     }
                 }
                 let opened = self.volume(host, disk, *unsealed, lease)?;
-                let place = Place::new(Source::Disk(opened.volume), Some(lease.clone()));
+                let place = Place::new(Source::Disk(dormouse_disk::Reading::of(opened.volume)), Some(lease.clone()));
                 // A clean journal is the whole truth only of a disk that was proved still.
                 let consistency = if seal.exact { opened.consistency } else { Consistency::Crash };
                 Ok((place, origin(Some(consistency))))

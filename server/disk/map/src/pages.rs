@@ -7,7 +7,8 @@ use std::{
 
 use memmap2::{Advice, MmapMut};
 
-/// A large page of the usual architectures.
+/// A page, and a large one, of the usual architectures.
+const PAGE_BYTES: usize = 4 << 10;
 const LARGE_BYTES: usize = 2 << 20;
 
 /// Zeroed memory of this process alone. A page of 2 MiB is made at once where 512 of 4 KiB would each be made when they are
@@ -32,7 +33,7 @@ impl Pages {
     /// What so many bytes take: whole large pages, unless more than half of them would be for nothing.
     pub fn held_bytes(byte_count: usize) -> usize {
         let whole = byte_count.next_multiple_of(LARGE_BYTES);
-        if whole - byte_count <= byte_count { whole } else { byte_count }
+        if whole - byte_count <= byte_count { whole } else { byte_count.next_multiple_of(PAGE_BYTES) }
     }
 }
 
@@ -61,6 +62,6 @@ mod tests {
         pages[2 << 20] = 7;
         assert_eq!(pages[(2 << 20) - 1..], [0, 7]);
         let held = |bytes| Pages::held_bytes(bytes) >> 10;
-        assert_eq!([1 << 10, 1 << 20, (1 << 20) - 1024, (2 << 20) + 1].map(held), [1, 2048, 1023, 4096]);
+        assert_eq!([1 << 10, 1 << 20, (1 << 20) - 1024, (2 << 20) + 1].map(held), [4, 2048, 1024, 4096]);
     }
 }

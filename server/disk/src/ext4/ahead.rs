@@ -5,8 +5,9 @@
 //! in which they lie gets them out of a window that was read at once: the first time a small one, then one twice as large, up to a
 //! bound. Whoever jumps about pays for a look at a few numbers.
 //!
-//! Windows are lent, never copied again, and are let go when the call that read them is over ([`Ahead::forget`]): an idle
-//! disk holds none, and none outlives the check that its disk has not changed.
+//! Windows are lent, never copied again, and are let go with the last call that reads the disk ([`Ahead::forget`]): an idle
+//! disk holds none. One that outlives a check of the disk is as right as metadata that is kept: each check is against what the
+//! disk looked like before its first byte was read.
 
 use std::{
     ops::Range,
@@ -22,7 +23,7 @@ const STREAM_COUNT: usize = 4;
 const FIRST_WINDOW_BYTES: usize = 128 << 10;
 /// Bytes that a reader may leave out and still goes on where it ended: a directory, a file of another kind.
 const GAP_BYTES: u64 = 64 << 10;
-/// A piece that is longer is read by itself, and is as quick.
+/// A piece that is longer is read by itself, and is nearly as quick.
 const PIECE_BYTES_MAX: usize = 128 << 10;
 
 /// Bytes of a line of the processor's cache: to a place that does not begin there the kernel copies more slowly.
@@ -147,27 +148,34 @@ impl Ahead {
             window.is_some_and(|window| window.place.start <= piece.start && piece.end <= window.place.end)
         };
         if let Some(stream) = streams.iter_mut().find(holds) {
-            (stream.next, stream.seen) = (piece.end, *pieces);
+            // Whoever is behind in it does not lead the others back.
+            (stream.next, stream.seen) = (stream.next.max(piece.end), *pieces);
             return stream.window.clone().map(|window| (window, Memory::default()));
         }
         let goes_on =
             |stream: &&mut Stream| (stream.next..=stream.next.saturating_add(GAP_BYTES)).contains(&piece.start);
+        // Where another reader's window begins: what it holds is not read twice.
+        let windows = streams.iter().filter_map(|stream| stream.window.as_ref()).map(|window| window.place.start);
+        let other = windows.filter(|&start| start >= piece.end).min().unwrap_or(u64::MAX);
+        // Two who take turns in one row jump over each other's files: they read as far ahead as they did before.
+        let is_near = |stream: &&Stream| stream.next.abs_diff(piece.start) <= self.window_bytes_max as u64;
+        let near = streams.iter().filter(is_near).map(|stream| stream.window_bytes).max().unwrap_or(0);
         let Some(stream) = streams.iter_mut().find(|stream| stream.seen > 0 && goes_on(stream)) else {
             let oldest = streams.iter_mut().min_by_key(|stream| stream.seen)?;
             if oldest.window.is_some() {
                 self.window_count.fetch_sub(1, Ordering::Relaxed);
             }
-            *oldest = Stream { next: piece.end, seen: *pieces, ..Stream::default() };
+            *oldest = Stream { next: piece.end, window_bytes: near, seen: *pieces, window: None };
             return None;
         };
         (stream.next, stream.seen) = (piece.end, *pieces);
         let first = FIRST_WINDOW_BYTES.min(self.window_bytes_max);
-        let window_bytes = stream.window_bytes.max(first);
-        if piece_bytes > PIECE_BYTES_MAX.min(window_bytes / 2) {
+        let window_bytes = stream.window_bytes.max(first).max(piece_bytes.saturating_mul(2));
+        if piece_bytes > PIECE_BYTES_MAX || window_bytes > self.window_bytes_max {
             return None;
         }
         stream.window_bytes = window_bytes.saturating_mul(2).min(self.window_bytes_max);
-        let place = piece.start..piece.start.saturating_add(window_bytes as u64).min(end).max(piece.end);
+        let place = piece.start..piece.start.saturating_add(window_bytes as u64).min(end).min(other).max(piece.end);
         let window = Arc::new(Window { place, bytes: OnceLock::new() });
         match stream.window.replace(Arc::clone(&window)) {
             None => {
@@ -183,15 +191,15 @@ impl Ahead {
         Some((window, std::mem::take(spare)))
     }
 
-    /// Lets all windows go that nobody has.
+    /// Lets all windows go but those that an open file has.
     pub(crate) fn forget(&self) {
-        // Whoever made one asks again after its own call, so none is missed for long.
+        // Whoever made one asks again after its own call, so none is missed.
         if self.window_count.load(Ordering::Relaxed) == 0 {
             return;
         }
         let mut guard = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
         for stream in &mut guard.streams {
-            stream.window = None;
+            *stream = Stream::default();
         }
         guard.spare = Memory::default();
         self.window_count.store(0, Ordering::Relaxed);
@@ -251,11 +259,11 @@ mod tests {
         ahead.forget();
         assert_eq!(ahead.held_bytes(), 0);
         // The disk's end is no window's middle.
-        for piece in [END - 9_000..END - 8_000, END - 8_000..END - 7_000, END - 100..END] {
-            if let Some(window) = window(&ahead, piece.clone()) {
-                assert_eq!(window.place.end, END);
-                check(&window, piece);
-            }
+        assert!(window(&ahead, END - 9_000..END - 8_000).is_none());
+        for piece in [END - 8_000..END - 7_000, END - 100..END] {
+            let window = window(&ahead, piece.clone()).unwrap();
+            assert_eq!(window.place.end, END);
+            check(&window, piece);
         }
     }
 
@@ -295,6 +303,44 @@ mod tests {
             window(&ahead, begin..begin + 50_000);
         }
         check(&lent, 1_980_000..2_000_000);
+    }
+
+    #[test]
+    fn two_who_read_one_row_by_turns_get_windows_that_grow() {
+        let ahead = Ahead::new(5 << 20);
+        let (mut windows, mut misses) = (std::collections::BTreeMap::new(), 0);
+        // One takes 32 files of 20,000 bytes, the other the next 32 at the same time, and so on.
+        for run in (0..20_u64).map(|run| run * 64) {
+            for file in (0..32).flat_map(|file| [run + file, run + 32 + file]) {
+                let piece = file * 20_000..(file + 1) * 20_000;
+                match window(&ahead, piece.clone()) {
+                    Some(window) => {
+                        check(&window, piece);
+                        windows
+                            .insert(Arc::as_ptr(&window) as usize ^ window.place.start as usize, window.place.clone());
+                    }
+                    None => misses += 1,
+                }
+            }
+        }
+        let read_bytes: u64 = windows.values().map(|place| place.end - place.start).sum();
+        let content_bytes = 20 * 64 * 20_000;
+        assert!(misses <= 41, "{misses}");
+        assert!(windows.len() < 100, "{} windows", windows.len());
+        assert!(read_bytes < content_bytes * 5 / 4, "{read_bytes} bytes read of {content_bytes}");
+    }
+
+    #[test]
+    fn pieces_up_to_a_bound_get_windows() {
+        let check = |piece_bytes: u64, expect: bool| {
+            let ahead = Ahead::new(5 << 20);
+            let places = (0..20).map(|index| index * piece_bytes);
+            let found = places.filter(|&begin| window(&ahead, begin..begin + piece_bytes).is_some()).count();
+            assert_eq!(found > 15, expect, "{piece_bytes}: {found}");
+        };
+        check(70_000, true);
+        check(128 << 10, true);
+        check((128 << 10) + 1, false);
     }
 
     #[test]

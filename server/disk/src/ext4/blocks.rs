@@ -130,7 +130,12 @@ impl Blocks {
 
     /// Bytes in memory: of kept blocks, and about as many as the overlay takes.
     pub(crate) fn held_bytes(&self) -> usize {
-        self.cache.bytes() + self.overlay.len() * 2 * size_of::<(u64, Copied)>()
+        self.cache.bytes() + self.overlay.len() * 2 * size_of::<(u64, Copied)>() + self.source.held_bytes()
+    }
+
+    /// See [`BlockSource::forget`].
+    pub(crate) fn forget_content(&self) {
+        self.source.forget();
     }
 
     /// Takes the bounds of a superblock that was itself found in the journal.

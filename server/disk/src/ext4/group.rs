@@ -34,6 +34,9 @@ const TABLE_BITS: u32 = 48;
 /// Reads of a table after which all of it is likely to be asked for.
 const WINDOW_COUNT_FEW: u16 = 4;
 
+/// Bytes of a table that is read at once: twice what one usually has.
+const TABLE_BYTES_MAX: u64 = 4 << 20;
+
 /// Directories that are announced for one window and its neighbours: each is a system call, and an image says how many there
 /// are.
 const ANNOUNCED_COUNT_MAX: usize = 256;
@@ -53,7 +56,7 @@ pub(crate) struct Tables {
     words: Box<[AtomicU64]>,
     /// How often a window of one of these groups' tables was read.
     reads: Box<[AtomicU16]>,
-    /// Tables that were read at once: one at most for the groups that share a word, the first that was asked for much.
+    /// Tables that were read at once: one at most for the groups that share a word, the first for which it was done.
     whole: Box<[OnceLock<Box<Whole>>]>,
     /// Bytes that are left for them.
     left_bytes: AtomicUsize,
@@ -211,7 +214,8 @@ impl Ext4 {
 
     fn whole_table(&self, group: u32, table: &Range<u64>) -> Option<&[u8]> {
         let count = table.end.checked_sub(table.start).filter(|&count| self.blocks.contain(table.start, count))?;
-        let byte_count = count.checked_mul(u64::from(self.superblock.block_bytes))?;
+        let byte_count = count.checked_mul(u64::from(self.superblock.block_bytes));
+        let byte_count = byte_count.filter(|&byte_count| byte_count <= TABLE_BYTES_MAX)?;
         let read = |bytes: &mut [u8]| self.blocks.read(table.start, 0, bytes).is_ok();
         self.tables.keep_whole(group, usize::try_from(byte_count).ok()?, read)
     }
@@ -273,7 +277,7 @@ mod tests {
 
     #[test]
     fn tables_are_held_whole_within_a_bound() {
-        let tables = Tables::of(4, 100);
+        let tables = Tables::of(4, 10_000);
         let before = tables.held_bytes();
         let fill = |with: u8| {
             move |bytes: &mut [u8]| {
@@ -281,15 +285,15 @@ mod tests {
                 true
             }
         };
-        assert_eq!(tables.keep_whole(1, 101, fill(1)), None);
+        assert_eq!(tables.keep_whole(1, 10_001, fill(1)), None);
         assert_eq!(tables.keep_whole(1, 60, |_| false), None);
         assert_eq!(tables.keep_whole(1, 60, fill(2)), Some(&[2; 60][..]));
-        assert_eq!(tables.keep_whole(2, 41, fill(3)), None);
+        assert_eq!(tables.keep_whole(2, 6_000, fill(3)), None);
         // Another group of the same word, and the same one again.
         assert_eq!(tables.keep_whole(5, 30, fill(4)), None);
         assert_eq!(tables.keep_whole(1, 30, fill(5)), Some(&[2; 60][..]));
         assert_eq!((tables.whole(1), tables.whole(5)), (Some(&[2; 60][..]), None));
-        assert_eq!(tables.held_bytes() - before, 60);
+        assert_eq!(tables.held_bytes() - before, 4_096);
     }
 
     #[test]

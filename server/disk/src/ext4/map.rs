@@ -89,8 +89,8 @@ impl Ext4 {
         // Both are inside the file system, whose length in bytes has 64 bits.
         let place = start * size + within;
         let piece = place..place + length as u64;
-        if let Some(window) = held.get() {
-            return Ok(window.get(piece));
+        if let Some(lent) = held.get().and_then(|window| window.get(piece.clone())) {
+            return Ok(Some(lent));
         }
         let read = |place: u64, buffer: &mut [u8]| self.blocks.read(place / size, place % size, buffer).is_ok();
         match self.ahead.window(piece.clone(), self.blocks.end_bytes(), read) {

@@ -75,6 +75,7 @@ impl Ext4 {
     /// Lets go what was read ahead for calls that are over.
     pub(crate) fn forget_content(&self) {
         self.ahead.forget();
+        self.blocks.forget_content();
     }
 
     /// What was found out before the journal was laid over the disk may be older.

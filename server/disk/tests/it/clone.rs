@@ -8,7 +8,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use dormouse_disk::{BlockSource, Cloning, DiskLimits, DiskSpec, LayerStamp, Partition, Unsealed, Volume};
+use dormouse_disk::{BlockSource, Cloning, DiskLimits, DiskSpec, LayerStamp, Partition, Reading, Unsealed, Volume};
 use dormouse_files::{
     meta::FileType,
     tree::{Name, Tree, TreeError},
@@ -168,10 +168,14 @@ fn what_is_read_ahead_lies_on_the_disk_and_changes_no_answer() {
         assert!(known.iter().map(|(_, length)| length).sum::<u64>() <= 4 << 20, "{options}: {known:?}");
         assert_eq!(told(true, &little), [(0, 8_192)], "{options}");
         assert_eq!(told(false, &little), [], "{options}");
-        // Tables that are read at once are told of to nobody.
-        let whole = told_of(16 << 20, true, &all);
-        assert!(whole.len() >= 31 && directories(&whole) == whole.len() - 1, "{options}: {whole:?}");
-        assert_eq!(told_of(16 << 20, false, &all), [], "{options}");
+        // Tables that are read at once are told of to nobody; those of ext4 here have 7 and 8 MiB, which is too much for that.
+        let (whole, held) = (told_of(16 << 20, true, &all), told_of(16 << 20, false, &all));
+        if options.contains("ext3") {
+            assert!(whole.len() >= 31 && directories(&whole) == whole.len() - 1, "{options}: {whole:?}");
+            assert_eq!(held, [], "{options}");
+        } else {
+            assert_eq!((directories(&whole), held), (directories(&fresh), known), "{options}");
+        }
     }
 }
 
@@ -225,12 +229,16 @@ fn small_files_that_lie_in_a_row_are_read_together() {
         let limits = |ahead_bytes_max| DiskLimits { ahead_bytes_max, ..DiskLimits::default() };
         for ahead_bytes_max in [0, 320 << 10, 5 << 20] {
             let limits = limits(ahead_bytes_max);
-            let volume = Volume::open(&image.spec(), Unsealed::Never, &limits).unwrap();
+            let volume = Arc::new(Volume::open(&image.spec(), Unsealed::Never, &limits).unwrap());
+            let readings = [Reading::of(Arc::clone(&volume)), Reading::of(Arc::clone(&volume))];
             let lent_bytes = lent_like_copied(&volume);
             let expect = if ahead_bytes_max < 5 << 20 { ahead_bytes_max as u64 / 5 } else { 2_000_000 };
             assert!(lent_bytes >= expect && (lent_bytes == 0) == (expect == 0), "{options}: {lent_bytes} of {expect}");
             let held = volume.held_bytes();
-            volume.verify().unwrap();
+            let [first, last] = readings;
+            drop(first);
+            assert_eq!(volume.held_bytes(), held, "one still reads");
+            drop(last);
             let content = held - volume.held_bytes();
             assert!(content <= ahead_bytes_max && (content == 0) == (ahead_bytes_max == 0), "{options}: {content}");
             assert_same(&of_reader(&volume).unwrap(), &of_reader(&open(&image.spec())).unwrap());
@@ -277,12 +285,16 @@ fn a_block_that_cannot_be_read_takes_no_other_file_with_it() {
     let source = Arc::new(Broken { bytes, place: at as u64 });
     let volume = Volume::from_source(source, Unsealed::Never, &DiskLimits::default()).unwrap();
     let root = volume.root().unwrap();
+    let mut lent_count = 0;
     for name in &names {
         let (file, meta) = volume.open(&root, name.as_bytes()).unwrap();
         let length = meta.size_bytes as usize;
         let mut copy = vec![0; length];
         let read = match volume.lend(&file, 0, length).unwrap() {
-            Some(lent) => Ok(lent.to_vec()),
+            Some(lent) => {
+                lent_count += 1;
+                Ok(lent.to_vec())
+            }
             None => volume.read_at(&file, 0, &mut copy).map(|_| copy),
         };
         match read {
@@ -290,6 +302,7 @@ fn a_block_that_cannot_be_read_takes_no_other_file_with_it() {
             Err(error) => assert!(matches!(error, TreeError::Io(_)) && name == "row-100", "{name}: {error}"),
         }
     }
+    assert!(lent_count > 100, "{lent_count}");
 }
 
 #[test]
@@ -349,11 +362,11 @@ fn what_is_kept_in_memory_has_a_bound_and_changes_no_answer() {
         ..DiskLimits::default()
     };
     let bound = limits.cache_bytes_max + limits.inode_bytes_max + limits.name_bytes_max;
-    let volume = Volume::open(&image.spec(), Unsealed::Never, &limits).unwrap();
+    let volume = Arc::new(Volume::open(&image.spec(), Unsealed::Never, &limits).unwrap());
     for _ in 0..2 {
         assert_same(&of_reader(&volume).unwrap(), &expect);
         assert!(volume.held_bytes() <= bound + limits.ahead_bytes_max, "{}", volume.held_bytes());
-        volume.verify().unwrap();
+        drop(Reading::of(Arc::clone(&volume)));
         assert!(volume.held_bytes() <= bound, "{} of {bound}", volume.held_bytes());
     }
     // Names that are not there are kept too, and no more of them than the bound allows.

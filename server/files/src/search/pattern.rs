@@ -36,12 +36,12 @@ const DEEP_STACK_BYTES: usize = 64 << 20;
 const WINDOW_BYTES_MAX: usize = 128 << 10;
 /// Bytes times states up to which a search of them runs to its end; a visit of a state takes some nanoseconds.
 const VISIT_COUNT_MAX: usize = 20_000_000;
-/// A window that is found more often than once in so many bytes is not worth looking for.
-const WINDOW_PLACE_BYTES_MIN: usize = 64;
-/// So often it may be in any case.
-const WINDOW_COST_MIN: usize = 1_000;
-/// What it costs to look at one line, in places that are looked at one by one.
-const WINDOW_FOUND_COST: usize = 16;
+/// Bytes that are gone over for each place that a window has looked at one by one, so that it is worth looking for.
+const BYTES_PER_LOOK_MIN: usize = 64;
+/// So many such places are looked at in any case.
+const LOOK_COUNT_MIN: usize = 1_000;
+/// What a window that is found costs with the match of its line, in such places.
+const FOUND_LOOK_COUNT: usize = 16;
 /// Longest text that is made up to try a matcher on.
 const SAMPLE_BYTES_MAX: usize = 16 << 10;
 /// More than the canonical spelling of the deepest pattern nests.
@@ -67,7 +67,7 @@ enum Kind {
         steady: Arc<Steady>,
         /// Over many lines, where that is quicker.
         any_case: Option<Box<AnyCase>>,
-        /// The same.
+        /// Over many lines, before the others, for as long as it is worth it.
         window: Option<Box<Window>>,
     },
 }
@@ -176,7 +176,7 @@ impl Worth {
     }
 
     fn is_there(&self) -> bool {
-        self.cost <= WINDOW_COST_MIN + self.gone_over_bytes / WINDOW_PLACE_BYTES_MIN
+        self.cost <= LOOK_COUNT_MIN + self.gone_over_bytes / BYTES_PER_LOOK_MIN
     }
 }
 
@@ -201,15 +201,19 @@ impl Searcher {
             Kind::Literal(finder) => finder.find(lines),
             Kind::Regex { window: Some(window), .. } if self.worth.is_there() => {
                 let (found, looked) = window.find(lines);
-                self.worth.add(found.unwrap_or(lines.len()), looked + found.map_or(0, |_| WINDOW_FOUND_COST));
+                self.worth.add(found.unwrap_or(lines.len()), looked + found.map_or(0, |_| FOUND_LOOK_COUNT));
                 found
             }
-            Kind::Regex { any_case: Some(any_case), .. } => any_case.find(lines),
-            Kind::Regex { lines: matcher, .. } => {
-                let found = matcher.find_candidate_line(lines).expect("the error of this matcher is never made");
-                found.map(|found| match found {
-                    LineMatchKind::Confirmed(place) | LineMatchKind::Candidate(place) => place,
-                })
+            Kind::Regex { any_case, lines: matcher, window, .. } => {
+                let found = match any_case {
+                    Some(any_case) => any_case.find(lines),
+                    None => find_line(matcher, lines),
+                };
+                if window.is_some() {
+                    // In time the text pays for what the window cost, and it is looked for again.
+                    self.worth.add(found.unwrap_or(lines.len()), 0);
+                }
+                found
             }
         }
     }
@@ -269,6 +273,13 @@ fn matcher(text: &str) -> Result<RegexMatcher, grep_regex::Error> {
         .dfa_size_limit(CACHE_BYTES_MAX)
         .nest_limit(NEST_MAX)
         .build(text)
+}
+
+/// A place in the first of some lines that may match.
+fn find_line(matcher: &RegexMatcher, lines: &[u8]) -> Option<usize> {
+    match matcher.find_candidate_line(lines).expect("the error of this matcher is never made")? {
+        LineMatchKind::Confirmed(place) | LineMatchKind::Candidate(place) => Some(place),
+    }
 }
 
 /// Whether every match begins with one of some literals, which the engine itself looks for.
@@ -427,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_that_is_found_everywhere_is_given_up() {
+    fn a_window_that_is_found_everywhere_is_given_up_until_it_is_rare() {
         let is_worth = |text: &[u8]| {
             let pattern = new("[A-Z]_[0-9]+x", Syntax::Regex).unwrap();
             assert!(matches!(&pattern.kind, Kind::Regex { window: Some(_), .. }));
@@ -439,6 +450,9 @@ mod tests {
             searcher.worth.is_there()
         };
         assert!(is_worth(&[&b"let one = two;\n".repeat(200), &b"A_0\n"[..]].concat().repeat(10)));
-        assert!(!is_worth(&b"A_0\n".repeat(1_000)));
+        let dense = b"A_0\n".repeat(1_000);
+        assert!(!is_worth(&dense));
+        // And looked for again where it turns out to be rare after all.
+        assert!(is_worth(&[&dense[..], &b"let one = two;\n".repeat(1_000)].concat()));
     }
 }

@@ -435,7 +435,7 @@ proptest! {
 }
 
 /// RE2's, and the same in the syntax of the `regex` crate over one line.
-const PATTERNS: [(&str, &str); 20] = [
+const PATTERNS: [(&str, &str); 22] = [
     ("a", "a"),
     ("ab|b", "ab|b"),
     ("^a", r"\Aa"),
@@ -456,4 +456,7 @@ const PATTERNS: [(&str, &str); 20] = [
     (r"a.b", r"a[^\n]b"),
     (r"[ab]+?[^b]\b", r"[ab]+?[^b](?-u:\b)"),
     (r"_1|\pL\z", r"_1|\pL\z"),
+    // Looked for by what stands side by side in each match.
+    ("[A-Z]_[0-9]", "[A-Z]_[0-9]"),
+    (r"[A-Z]_1\r?$", r"[A-Z]_1\r?\z"),
 ];
