@@ -44,7 +44,7 @@ const WALLS: &[(&str, &[&str])] = &[
             "crc32c",
             "dormouse-files",
             "dormouse-map",
-            "imago",
+            "miniz_oxide",
             "nix",
             "rustix",
             "sha2",
