@@ -235,6 +235,8 @@ fn small_files_that_lie_in_a_row_are_read_together() {
             let expect = if ahead_bytes_max < 5 << 20 { ahead_bytes_max as u64 / 5 } else { 2_000_000 };
             assert!(lent_bytes >= expect && (lent_bytes == 0) == (expect == 0), "{options}: {lent_bytes} of {expect}");
             let held = volume.held_bytes();
+            volume.verify().unwrap();
+            assert_eq!(volume.held_bytes(), held, "a check in between takes nothing");
             let [first, last] = readings;
             drop(first);
             assert_eq!(volume.held_bytes(), held, "one still reads");
