@@ -6,12 +6,14 @@
 //!
 //! Source: QEMU's `docs/interop/qcow2.rst`.
 
+mod bytes;
 mod compressed;
 mod tables;
 
 use std::{fs::File, io, os::unix::fs::FileExt, path::Path};
 
 use self::{
+    bytes::{Copies, read_padded},
     compressed::Clusters,
     tables::{Found, Tables, Words},
 };
@@ -30,13 +32,6 @@ mod incompatible {
     /// Something else than deflate.
     pub(super) const COMPRESSION: u64 = 8;
     pub(super) const EXTENDED_L2: u64 = 16;
-}
-
-/// Whether what is held of a layer is believed, or all of it read anew.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Copies {
-    Held,
-    Fresh,
 }
 
 /// The layers of one disk, read as one.
@@ -74,27 +69,6 @@ impl Opened {
 
 fn unavailable(what: &str) -> OpenError {
     OpenError::Unavailable { what: what.to_owned() }
-}
-
-/// What no sound image says.
-fn corrupt(what: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, format!("qcow2: {what}"))
-}
-
-/// Reads until the buffer is full; what is beyond the file's end reads as zeros.
-fn read_padded(file: &File, place: u64, buffer: &mut [u8]) -> io::Result<()> {
-    let mut filled = 0;
-    // Every turn reads at least a byte.
-    while filled < buffer.len() {
-        match file.read_at(&mut buffer[filled..], place.saturating_add(filled as u64)) {
-            Ok(0) => break,
-            Ok(count) => filled += count,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    buffer[filled..].fill(0);
-    Ok(())
 }
 
 impl Chain {

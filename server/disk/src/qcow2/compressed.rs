@@ -13,7 +13,7 @@ use miniz_oxide::inflate::{
     core::{DecompressorOxide, decompress, inflate_flags::TINFL_FLAG_USING_NON_WRAPPING_OUTPUT_BUF},
 };
 
-use super::{corrupt, read_padded};
+use super::bytes::{corrupt, read_padded};
 
 /// Bytes of clusters that are held for one disk: at least two of the largest.
 const HELD_BYTES_MAX: usize = 4 << 20;

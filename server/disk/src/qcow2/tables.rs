@@ -11,7 +11,7 @@ use std::{
     },
 };
 
-use super::{Copies, corrupt, read_padded};
+use super::bytes::{Copies, corrupt, read_padded};
 
 const ENTRY_BYTES: u64 = 8;
 const SECTOR_BYTES: u64 = 512;
